@@ -28,11 +28,16 @@ int nn_tensor_kind(const nn_ref* tensor, int32_t kind) {
 }
 
 static nn_rank_plan_t plan_of_rank(const Program& part, const SimulationResult& result) {
-    nn_rank_plan_t out{result.peak, result.busy, result.sending, 0, 0};
-    for (const Task& task : part.tasks)
+    nn_rank_plan_t out{result.peak, 0, 0, 0, 0, result.busy, result.sending};
+    const std::vector<uint32_t> runs = runs_of_tasks(part);
+    for (size_t t = 0; t < part.tasks.size(); ++t) {
+        const Task& task = part.tasks[t];
+        out.tasks += runs[t];
+        out.flops += runs[t] * double(task.arg.flops);
         if (task.is_transfer())
             (task.transfer == Task::Transfer::send ? out.sent : out.received) +=
                 int64_t(task.tiles[0]->bytes);
+    }
     return out;
 }
 
@@ -57,17 +62,14 @@ int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps, nn_p
         nn_program_plan_t& to = given(out, "out");
         to = {};
         to.recorded = int64_t(p.tasks.size());
-        const std::vector<uint32_t> runs = runs_of_tasks(p);
-        for (size_t t = 0; t < p.tasks.size(); ++t) {
-            to.tasks += runs[t];
-            to.flops += runs[t] * double(p.tasks[t].arg.flops);
-        }
+        for (int32_t rank = 0; rank < *n_ranks; ++rank) to.flops += of_ranks[rank].flops;
+        to.tasks = of_ranks[me].tasks;
         to.seconds = r.seconds, to.busy = r.busy, to.peak = r.peak, to.lasting = r.lasting;
         std::copy(r.by_kind, r.by_kind + tile_kinds, to.kinds);
         to.recomputed = p.recomputed_bytes, to.recomputing = share_recomputed(p, Times(measured));
         to.workers = planned_workers(), to.on_gpus = planned_gpus() > 0;
         to.assumed_rates = gpu_rates_are_assumed();
-        to.assumed_link = parts.size() > 1 && rank_link_is_assumed();
+        to.assumed_link = rank_link_is_assumed(), to.link_rate = rank_link_rate();
     });
 }
 

@@ -17,13 +17,13 @@ typedef struct {
     int64_t peak, lasting, kinds[6], recomputed;
     double recomputing;
     int32_t workers, on_gpus, assumed_rates, assumed_link;
+    double link_rate;  // bytes/s between ranks
 } nn_program_plan_t;
 // The part of one of several ranks in it, with the bytes that it sends and receives, and the
 // seconds for which it sends.
 typedef struct {
-    int64_t peak;
-    double busy, sending;
-    int64_t sent, received;
+    int64_t peak, tasks, sent, received;
+    double flops, busy, sending;
 } nn_rank_plan_t;
 // The tasks of one kernel in a step, and their least seconds on one GPU of the described machine:
 // for each task the time for its FLOPs or for its bytes, whichever is longer.

@@ -29,6 +29,13 @@ end
 --- several() -> whether there are several ranks.
 function M.several() return info().ranks > 1 end
 
+--- planned() -> the number of ranks for which plans are made: those that run or, if there is one,
+--- those of nn.machine.
+function M.planned() return math.max(info().ranks, engine.machine().ranks) end
+
+--- measure_link(): measures the rate between ranks, for plans. Every rank calls it.
+function M.measure_link() lib.check(lib.C.nn_measure_rank_link()) end
+
 --- is_first() -> whether this is rank 0, which alone reads and writes the files of a training.
 function M.is_first() return info().rank == 0 end
 
@@ -98,7 +105,7 @@ end
 --- shards() -> into how many parts nn.accumulate splits a batch.
 function M.shards()
   if not chosen then
-    chosen = info().ranks
+    chosen = M.planned()
     fix_tiles(chosen)
   end
   return chosen
@@ -116,7 +123,7 @@ end
 ---     nn.cluster {shards = 1, shard = "optimizer"}
 function M.cluster(options)
   options = arguments.options("cluster", options, names)
-  local ranks, shards, shard = info().ranks, options.shards, options.shard
+  local ranks, shards, shard = M.planned(), options.shards, options.shard
   if not shards and not shard then lib.misuse "cluster: give shards=, shard= or both" end
   if shard and shard ~= "optimizer" and shard ~= "weights" then
     lib.misuse("cluster: shard is '%s'; optimizer or weights is needed", tostring(shard))

@@ -20,8 +20,17 @@ end
 
 local most = math.huge                           -- inside limited()
 
+--- count(microbatches) -> how many microbatches nn.accumulate makes of so many, and the number of
+--- microbatches, at most `microbatches`, that divide evenly into shards: each shard has as many.
+function M.count(microbatches)
+  local shards = cluster.shards()
+  return math.ceil(microbatches / shards) * shards,
+         math.max(1, math.floor(microbatches / shards)) * shards
+end
+
 --- limited(limit, f, ...) -> f(...), in which nn.accumulate runs at most `limit` microbatches, of a
---- batch that has rows for these only. For plans, which extrapolate the rest.
+--- batch that has rows for these only. For plans, which extrapolate the rest. limit: a count that
+--- divides evenly into shards.
 function M.limited(limit, f, ...)
   local before = most
   most = limit
@@ -45,7 +54,6 @@ local function run(model, ids, targets, rows, first, last, count)
     compile.microbatch_begins(x)
     return loss_of(model, x, y, count)
   end
-  if last < first then return nil end
   if count == 1 then return loss_of(model, ids, targets, count) end
   local total = one(first):clone()
   if not engine.recording() or last - first < FEWEST_LOOPED then
@@ -84,7 +92,6 @@ local function sum_of_shards(shards, part)
     local loss
     local grads = tape.grads_of(function() loss = part(shard) end)
     compile.shard_begins(-1, shards)
-    if not loss then break end                     -- a plan runs some microbatches only
     sums[#sums + 1] = {loss = loss, grads = grads, level = 0}
     while #sums > 1 and (sums[#sums - 1].level == sums[#sums].level or shard == shards - 1) do
       local last = table.remove(sums)
@@ -110,19 +117,17 @@ function M.accumulate(model, microbatches, ids, targets)
   arguments.whole("accumulate", "the number of microbatches", microbatches)
   arguments.need(is_tensor(ids) and is_tensor(targets), "accumulate", "a batch",
                  is_tensor(ids) and targets or ids, "tensors of ids and of targets are needed")
-  local shards = cluster.shards()
-  local each = math.ceil(microbatches / shards)    -- microbatches of a shard
-  local count = each * shards
-  local last = math.min(count, most)
-  local rows = ids:dim(1) / last
+  local shards, count = cluster.shards(), M.count(microbatches)
+  local here = math.min(count, most)
+  local each = here / shards                       -- microbatches of a shard
+  local rows = ids:dim(1) / here
   if rows % 1 ~= 0 then
     lib.fail("accumulate: %d rows do not divide into %d microbatches%s", ids:dim(1), count,
              shards > 1 and (", %d for each of %d shards"):format(each, shards) or "")
   end
-  if shards == 1 then return run(model, ids, targets, rows, 1, last, count) end
+  if shards == 1 then return run(model, ids, targets, rows, 1, here, count) end
   return sum_of_shards(shards, function(shard)
-    local first = shard * each + 1
-    return run(model, ids, targets, rows, first, math.min(first + each - 1, last), count)
+    return run(model, ids, targets, rows, shard * each + 1, (shard + 1) * each, count)
   end)
 end
 

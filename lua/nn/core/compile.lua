@@ -150,8 +150,10 @@ end
 
 --- simulated(f, measured, alone) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=,
 --- workers=, tiers=, recomputed=, recomputing=, ranks=} of the tasks that f records after it calls
---- step_begins(): see nn_program_plan_t in nn.h. f returns a list of the step's results. measured: true for kernel times measured now, "known" for those measured
---- before, else nominal times. alone: each step ends before the next one is submitted.
+--- step_begins(): see nn_program_plan_t in nn_plan.h; ranks: a list of the fields of
+--- nn_rank_plan_t. f returns a list of the step's results. measured: true for kernel times measured
+--- now, "known" for those measured before, else nominal times. alone: each step ends before the
+--- next one is submitted.
 function M.simulated(f, measured, alone)
   local program = record(f, {}, 0, true)
   local plan = ffi.new "nn_program_plan_t"
@@ -167,10 +169,10 @@ function M.simulated(f, measured, alone)
                recomputed = tonumber(plan.recomputed), recomputing = plan.recomputing}
   for number, name in ipairs(kind.names) do out.kinds[name] = tonumber(plan.kinds[number - 1]) end
   out.tiers = tier_plan(program, times)
-  out.assumed_link, out.ranks = plan.assumed_link ~= 0, {}
+  out.assumed_link, out.link_rate, out.ranks = plan.assumed_link ~= 0, plan.link_rate, {}
   for i = 1, count[0] do
     local rank, of = {}, of_ranks[i - 1]
-    for _, name in ipairs {"peak", "busy", "sending", "sent", "received"} do
+    for _, name in ipairs {"peak", "tasks", "flops", "busy", "sending", "sent", "received"} do
       rank[name] = tonumber(of[name])
     end
     out.ranks[i] = rank
@@ -179,7 +181,7 @@ function M.simulated(f, measured, alone)
 end
 
 --- gpu_costs(f) -> {{kernel=, tasks=, flops=, bytes=, seconds=}, ...}, {groups=, freed=, hops=} of
---- the tasks that f records after it calls step_begins(): see nn_kernel_cost_t in nn.h.
+--- the tasks that f records after it calls step_begins(): see nn_kernel_cost_t in nn_plan.h.
 function M.gpu_costs(f)
   local program, most = record(f, {}, 0, true), 256
   local list, count = ffi.new("nn_kernel_cost_t[?]", most), ffi.new("int32_t[1]", most)

@@ -28,7 +28,7 @@ local function extrapolated(low, high, n)
   for _, name in ipairs {"tasks", "lasting", "recomputed"} do
     plan[name] = rounded(line(low[name], high[name]))
   end
-  plan.tiers = line(low.tiers, high.tiers)
+  plan.tiers, plan.ranks = line(low.tiers, high.tiers), line(low.ranks, high.ranks)
   plan.kinds, plan.peak, plan.batch, plan.extrapolated = {}, 0, n, true
   for name, bytes in pairs(high.kinds) do
     plan.kinds[name] = rounded(line(low.kinds[name], bytes))

@@ -11,8 +11,10 @@ local tape = require "nn.core.tape"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local progress = require "nn.plan.progress"
+local rank_rows = require "nn.plan.rank_rows"
 local show = require "nn.core.show"
 local tensor = require "nn.core.tensor"
+local tier_rows = require "nn.plan.tier_rows"
 local units = require "nn.base.units"
 
 local M = {}
@@ -133,41 +135,29 @@ function M.room(plan, available)
   return available + math.max(0, budget.memory().on_gpus - plan.state)
 end
 
-local function shown(kind) return kind == "other" and "workspace" or kind end
+--- most(plan) -> the peak in bytes of the rank that needs the most.
+function M.most(plan)
+  local most = plan.peak
+  for _, rank in ipairs(plan.ranks) do most = math.max(most, rank.peak) end
+  return most
+end
 
 local function memory_rows(plan, rows)
-  rows[#rows + 1] = {"memory", units.bytes(plan.peak)
-    .. (plan.on_gpus and " at the peak:" or " of RAM at the peak:")}
+  rows[#rows + 1] = {"memory", ("%s%s at the peak%s:"):format(units.bytes(plan.peak),
+    plan.on_gpus and "" or " of RAM", #plan.ranks > 1 and " of rank 0" or "")}
   for _, kind in ipairs {"weights", "gradients", "optimizer", "cache", "activations", "other"} do
     if plan.kinds[kind] > 0 then
-      rows[#rows + 1] = {"  " .. shown(kind), ("%9s"):format(units.bytes(plan.kinds[kind]))}
+      rows[#rows + 1] = {"  " .. tier_rows.shown(kind),
+                         ("%9s"):format(units.bytes(plan.kinds[kind]))}
     end
   end
+  local fits = M.most(plan) <= plan.available
   rows[#rows + 1] = {"available", ("%s: it %s"):format(units.bytes(plan.available),
-    plan.peak <= plan.available and "fits" or "does not fit")}
+                                                       fits and "fits" or "does not fit")}
   local on_gpu = plan.on_gpus and plan.workers == 1 and SHARE_OF_GPU * engine.machine().gpu_memory
   if on_gpu and on_gpu > 0 and plan.peak > on_gpu then
     rows[#rows + 1] = {"", "set memory.gpu: a GPU has " .. units.bytes(on_gpu) .. " for tensors"}
   end
-end
-
--- The bytes that a step moves, by kind: "3.2 GB (weights 1.1 GB, optimizer 2.1 GB)".
-local function moved_text(moved)
-  local parts = {}
-  for _, kind in ipairs {"weights", "gradients", "optimizer", "cache", "activations", "other"} do
-    if moved[kind] > 0 then parts[#parts + 1] = shown(kind) .. " " .. units.bytes(moved[kind]) end
-  end
-  local total = units.bytes(moved.total)
-  return #parts > 0 and ("%s (%s)"):format(total, table.concat(parts, ", ")) or total
-end
-
--- The bytes that a step moves, beside the lower bound and beside those of a simple cache.
-local function compared_rows(tiers, row)
-  local moved, least = tiers.loaded.total + tiers.stored.total, tiers.least_moved
-  row("  both", units.bytes(moved) .. " a step" .. (least > 0
-    and (", %.2f times the lower bound of %s"):format(moved / least, units.bytes(least)) or ""))
-  row("", ("evicting the least recently used tiles would move %s"):format(
-    units.bytes(tiers.lru_moved)))
 end
 
 -- The tiers of a plan that moves tiles; nil if all tensors fit into the upper tier.
@@ -182,71 +172,6 @@ end
 function M.seconds(plan)
   local tiers = moving_tiers(plan)
   return tiers and tiers.seconds or plan.seconds
-end
-
--- The RAM of the process during training: tensors, and the rest.
-local function trained_bytes(tiers)
-  return tiers.slots + tiers.kept + tiers.reserved + tiers.rest
-end
-
---- process_bytes(tiers) -> the most RAM that the process needs. tiers: of a plan made in this
---- process, whose measurements also take RAM, before there are tensors.
-function M.process_bytes(tiers)
-  return math.max(trained_bytes(tiers), budget.memory().resident_peak)
-end
-
---- process_text(tiers) -> the same as a text.
-function M.process_text(tiers)
-  local trained, most = trained_bytes(tiers), M.process_bytes(tiers)
-  return ("%s of RAM%s, with %s for code, Lua, and the records of tasks"):format(
-    units.bytes(most), most > trained and (" while it plans, then %s"):format(units.bytes(trained))
-    or "", units.bytes(tiers.rest))
-end
-
--- The tier `name` with slots.
-local function slots_row(name, level, kept, row)
-  row(name, ("%s: %s in slots, %s of small tiles, inputs and outputs, %s in reserve"):format(
-    units.bytes(level.slots + kept + level.reserved), units.bytes(level.slots),
-    units.bytes(kept), units.bytes(level.reserved)))
-end
-
--- What a step moves between a tier with slots and the one below it, `name`. seconds: of a step.
-local function moved_rows(name, level, seconds, row)
-  row("  read", moved_text(level.loaded) .. " a step")
-  row("  written", ("%s a step%s"):format(moved_text(level.stored), name == "disk"
-    and (", %s a day"):format(units.bytes(level.stored.total / seconds * 86400)) or ""))
-  compared_rows(level, row)
-end
-
--- What takes the most time, and the share of the time for which each resource is busy.
-local function bound_row(tiers, row)
-  local on_gpu, lower = budget.on_gpu(), tiers.lower
-  local function share(seconds) return 100 * math.min(1, seconds / tiers.seconds) end
-  local link = on_gpu and "the link to the GPU" or "the disk"
-  local bound, most = "computation", tiers.computing
-  if tiers.disk_busy > most then bound, most = link, tiers.disk_busy end
-  if lower and lower.disk_busy > most then bound = "the disk" end
-  row("bound by", ("%s; %s %.0f %% of the time, %s is busy %.0f %%%s"):format(
-    bound, on_gpu and "the GPU computes" or "the workers compute", share(tiers.computing), link,
-    share(tiers.disk_busy), lower and (", the disk %.0f %%"):format(share(lower.disk_busy)) or ""))
-end
-
-local function tier_rows(tiers, rows)
-  local function row(...) rows[#rows + 1] = {...} end
-  local tier_names, lower = budget.tiers, tiers.lower
-  slots_row(tier_names[1], tiers, tiers.kept, row)
-  if not budget.on_gpu() then row("process", M.process_text(tiers)) end
-  if lower then
-    moved_rows("RAM", tiers, tiers.seconds, row)
-    slots_row("RAM", lower, tiers.kept, row)
-  end
-  local lowest = lower or tiers
-  local room = budget.disk_room()
-  row(tier_names[#tier_names], units.bytes(lowest.disk) .. (room > 0 and lowest.disk > room
-    and (", but %s has only %s available"):format(budget.disk_folders, units.bytes(room)) or ""))
-  moved_rows(tier_names[#tier_names], lowest, tiers.seconds, row)
-  bound_row(tiers, row)
-  row("search", budget.search_text())
 end
 
 --- plans(record_batch, available) -> plan(n, measured), the plan of a batch of n; needs(n), the
@@ -267,8 +192,8 @@ function M.plans(record_batch, available)
       return recomputed(n, measured)
     end
     return plan
-  end, function(n) return (auto and recomputed or of)(n, false).peak end,
-  function(n) return recomputed(n, false).peak end
+  end, function(n) return M.most((auto and recomputed or of)(n, false)) end,
+  function(n) return M.most(recomputed(n, false)) end
 end
 
 local function largest_text(plan, o)
@@ -277,12 +202,17 @@ local function largest_text(plan, o)
       plan.kinds.optimizer > 0 and " and moments" or "", units.bytes(plan.state))
   end
   local function needs(n)
-    return n == o.batch and plan.peak <= plan.available and plan.peak or o.needs(n)
+    local most = M.most(plan)
+    return n == o.batch and most <= plan.available and most or o.needs(n)
   end
   local batch, bytes, estimate = batches.largest(needs, o.batch, plan.available, SEARCH_SECONDS,
                                                  plan.state, plan.took)
+  local rest = batch % (o.unit or 1)
+  batch = batch - rest
+  if bytes and batch > 0 and rest > 0 then bytes = needs(batch) end
   if batch == 0 then return ("none fits: %s=1 takes %s"):format(o.name, units.bytes(o.needs(1))) end
   if not bytes then
+    if estimate then estimate = estimate - estimate % (o.unit or 1) end
     return ("%s=%d fits; %s"):format(o.name, batch, estimate
       and ("the largest is about %d"):format(estimate) or "larger ones are not planned")
   end
@@ -303,8 +233,9 @@ end
 
 --- report(plan, o) -> lines of text. plan: of step(), with `available`. o: tokens, tokens per step;
 --- flops, FLOPs per step (default: the recorded ones); steps, the number of steps whose time is
---- stated (default: 0); batch, the planned batch; name, the setting for it; needs(batch), the bytes
---- of another batch; spared(batch), of plans(), or nil; rows, further rows {{name, text}, ...}.
+--- stated (default: 0); batch, the planned batch; name, the setting for it; unit, of which it is a
+--- multiple (default: 1); needs(batch), the bytes of another batch; spared(batch), of plans(), or
+--- nil; rows, further rows {{name, text}, ...}.
 function M.report(plan, o)
   local flops, tokens = o.flops or plan.flops, units.number(o.tokens)
   local rows = {
@@ -315,12 +246,12 @@ function M.report(plan, o)
   }
   local tiers = moving_tiers(plan)
   if tiers then
-    tier_rows(tiers, rows)
+    tier_rows.rows(tiers, rows)
   else
     memory_rows(plan, rows)
     -- With tiers, larger batches run too.
     if not plan.tiers then rows[#rows + 1] = {"largest batch", largest_text(plan, o)} end
-    if plan.peak > plan.available then
+    if M.most(plan) > plan.available then
       rows[#rows + 1] = {"to make it fit", advice.changes(plan, o)}
     end
   end
@@ -337,6 +268,7 @@ function M.report(plan, o)
   if plan.assumed_rates then
     rows[#rows + 1] = {"", "with the rates of an H100: describe gpu_gflops and gpu_bandwidth"}
   end
+  rank_rows.add(plan, seconds, rows)
   if tiers then
     -- With enough memory, "auto" recomputes nothing.
     local spared = budget.activation_choice == "auto" and plan.recomputing or 0

@@ -4,10 +4,13 @@ local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
 local cluster = require "nn.base.cluster"
 local compile = require "nn.core.compile"
+local engine = require "nn.base.engine"
 local creation = require "nn.core.creation"
 local lib = require "nn.base.capi"
 local advice = require "nn.plan.advice"
+local rank_rows = require "nn.plan.rank_rows"
 local step_plan = require "nn.plan.step"
+local tier_rows = require "nn.plan.tier_rows"
 local units = require "nn.base.units"
 
 local M = {}
@@ -45,30 +48,41 @@ end
 --- recorded, and the plan is extrapolated.
 function M.step(build, rows, context, measured, inputs, microbatches)
   inputs = inputs or sequences
-  if (microbatches or 1) <= MOST_RECORDED then
+  local count = accumulate.count(microbatches or 1)
+  local _, most = accumulate.count(MOST_RECORDED)
+  local _, half = accumulate.count(MOST_RECORDED / 2)
+  if count <= most or most == half then
     return planned(build, rows, context, measured, inputs, math.huge)
   end
-  local each, half = rows / microbatches, MOST_RECORDED / 2
-  local plan = planned(build, MOST_RECORDED * each, context, measured, inputs, MOST_RECORDED)
+  local each = rows / count
+  local plan = planned(build, most * each, context, measured, inputs, most)
   local fewer = planned(build, half * each, context, measured and "known", inputs, half)
-  local share = (microbatches - MOST_RECORDED) / half
-  for _, name in ipairs {"tasks", "recorded", "flops", "seconds", "busy"} do
+  local share = (count - most) / (most - half)
+  for _, name in ipairs {"tasks", "recorded", "flops", "seconds", "busy", "tiers", "ranks"} do
     plan[name] = batches.line(fewer[name], plan[name], share)
   end
-  plan.tiers = batches.line(fewer.tiers, plan.tiers, share)
-  local missing = (rows - MOST_RECORDED * each) * context * INPUT_BYTES
+  local missing = (rows - most * each) * context * INPUT_BYTES
   plan.kinds.other = plan.kinds.other + missing
   plan.peak, plan.lasting = plan.peak + missing, plan.lasting + missing
+  for _, rank in ipairs(plan.ranks) do rank.peak = rank.peak + missing end
   return plan
 end
 
--- The functions of step_plan.plans() for the steps of a loader.
+-- The functions of step_plan.plans() for the steps of a loader, and the number of which
+-- data.batch must be a multiple, so that each shard has as many rows; others are rounded up.
 local function planner(build, loader, available)
   local microbatches = loader.rows / loader.batch_size
+  local unit = 1
+  while unit * microbatches % accumulate.count(microbatches) > 0 do unit = unit + 1 end
   local function inputs(rows) return loader:inputs(rows) end
-  return step_plan.plans(function(batch, measured)
-    return M.step(build, batch * microbatches, loader.context, measured, inputs, microbatches)
+  local plan, needs, spared = step_plan.plans(function(count, measured)
+    return M.step(build, count * unit * microbatches, loader.context, measured, inputs,
+                  microbatches)
   end, available)
+  local function in_units(f)
+    return function(batch, ...) return f(math.ceil(batch / unit), ...) end
+  end
+  return in_units(plan), in_units(needs), in_units(spared), unit
 end
 
 -- The settings to lower so that requirements fit. inputs: bytes of ids, targets and their copies.
@@ -119,19 +133,18 @@ local function need_disk(tiers)
   end
 end
 
---- need_room(build, loader, requirements) -> the plan of a step, at the start of a training; nil
---- for ranks with a disk, of which each plans its part before the first step. requirements: see
---- run:plan. Errors: the step does not fit into the memory budget, with needed and available bytes.
+--- need_room(build, loader, requirements) -> the plan of a step, at the start of a training. Each
+--- of several ranks plans its part. requirements: see run:plan. Errors: the step does not fit into
+--- the memory budget, with needed and available bytes.
 function M.need_room(build, loader, requirements)
   local available = step_plan.available_memory()
   local has_disk = budget.has_disk()
-  if has_disk and cluster.several() then return nil end
   if not has_disk then refuse_oversized(requirements, loader, available) end
   local of, needs, spared = planner(build, loader, available)
   local plan = of(loader.batch_size, budget.tiers ~= nil)
   if has_disk then                                    -- it exists, so the step fits into RAM
     need_disk(plan.tiers)
-    if not budget.on_gpu() then plan.process = step_plan.process_bytes(plan.tiers) end
+    if not budget.on_gpu() then plan.process = tier_rows.process_bytes(plan.tiers) end
     return plan
   end
   available = step_plan.room(plan, available)
@@ -161,17 +174,28 @@ function M.least_bytes(build, loader)
 end
 
 --- report(build, loader, requirements, steps) -> lines of text: the cost of a step on this machine,
---- and the time of so many steps.
+--- and the time of so many steps. Every rank calls it; rank 0 plans for all, and the others return
+--- no lines.
 function M.report(build, loader, requirements, steps)
   local available = step_plan.available_memory(true)
+  local rooms = rank_rows.share_rooms(available)
+  cluster.measure_link()
+  if not cluster.is_first() then
+    engine.workers()                                  -- all ranks start the engine, or none
+    cluster.gather("a plan", "")
+    return {}
+  end
   if not budget.has_disk() then refuse_oversized(requirements, loader, available, true) end
-  local of, needs, spared = planner(build, loader, available)
+  local of, needs, spared, unit = planner(build, loader, available)
   local plan, tokens = of(loader.batch_size, true), loader:batch_tokens()
   plan.available = step_plan.room(plan, available)
-  return step_plan.report(plan, {
+  for i, rank in ipairs(plan.ranks) do rank.available = rooms[i] end
+  local lines = step_plan.report(plan, {
     tokens = tokens, steps = steps, flops = plan.flops_per_token and plan.flops_per_token * tokens,
-    batch = loader.batch_size, name = "data.batch",
+    batch = loader.batch_size, unit = unit, name = "data.batch",
     needs = needs, spared = spared})
+  if cluster.several() then cluster.gather("a plan", "") end
+  return lines
 end
 
 return M

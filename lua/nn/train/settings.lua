@@ -99,7 +99,7 @@ end
 --- use_ranks(cfg): sets the shards of nn.cluster by the setting cluster.shards. If that is 0 or, in
 --- a resumed run, too few for the ranks, each rank gets one.
 function M.use_ranks(cfg)
-  local ranks, shards = cluster.ranks().ranks, cfg.cluster.shards
+  local ranks, shards = cluster.planned(), cfg.cluster.shards
   if shards < ranks and (shards == 0 or not config.given(cfg, "cluster.shards")) then
     shards = ranks
     if cluster.several() then cfg.cluster.shards = shards end
@@ -174,8 +174,8 @@ function M.run_fields(defaults)
   return config.override("run_fields", fields, defaults)
 end
 
---- need(cfg): raises an error if a setting of run_fields is missing, or one that needs one rank is
---- set on several.
+--- need(cfg): raises an error if a setting of run_fields is missing, or if verify has a value that
+--- cannot be.
 function M.need(cfg)
   for name in pairs(M.run_fields()) do
     if type(cfg) ~= "table" or cfg[name] == nil then
@@ -184,10 +184,6 @@ function M.need(cfg)
     end
   end
   verify.need(cfg)
-  if not cluster.several() then return end
-  if cfg.plan then
-    lib.fail "plan=true works with one rank only; start the recipe without --ranks"
-  end
 end
 
 --- compare(cfg, found, say): compares the settings with those of a checkpoint: a difference is an
