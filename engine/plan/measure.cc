@@ -20,6 +20,7 @@
 #include "engine/base/user_cache.h"
 #include "engine/machine/description.h"
 #include "engine/machine/host.h"
+#include "engine/machine/ranks.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 #include "engine/plan/rank_link.h"
@@ -184,12 +185,13 @@ constexpr std::pair<const char*, double Rates::*> named_rates[] = {{"rate f32", 
                                                                    {"rate tf32", &Rates::tf32},
                                                                    {"rate bytes", &Rates::bytes}};
 
-// What earlier processes measured with the same processor, libraries and workers.
+// What earlier processes measured with the same processor, libraries and workers, and as many ranks
+// on the host at the same time.
 KeptNumbers& kept() {
     static KeptNumbers instance(
         "times",
-        format("%d workers, %s, %s %s %s", host().count(Device::cpu),
-               products::processor_and_libraries().c_str(),
+        format("%d workers of each of %d ranks, %s, %s %s %s", host().count(Device::cpu),
+               ranks().on_host, products::processor_and_libraries().c_str(),
                products::way_name(products::choice().f32),
                products::way_name(products::choice().bf16), value_or("NNLUA_ISA", "").c_str()));
     return instance;

@@ -1,6 +1,7 @@
 -- The rows of a plan's table for several ranks: the memory and the work of each, and the link
 -- between them.
 local cluster = require "nn.base.cluster"
+local files = require "nn.io.files"
 local units = require "nn.base.units"
 
 local M = {}
@@ -8,22 +9,33 @@ local MOST = 16                  -- rows
 
 -- What a rank needs and does in a step that takes `seconds`.
 local function text_of(rank, plan, seconds)
-  local room = rank.available or plan.available
-  local too_much = not plan.tiers and rank.peak > room
-    and (", but has %s"):format(units.bytes(room)) or ""
-  return ("needs %s%s; computes %.0f %% of the time, sends %s and receives %s"):format(
-    units.bytes(rank.peak), too_much, math.min(100, 100 * rank.busy / plan.workers / seconds),
-    units.bytes(rank.sent), units.bytes(rank.received))
+  local own = rank.own or {available = plan.available}
+  local too_much = not own.disk and rank.peak > own.available
+    and (", but has %s"):format(units.bytes(own.available)) or ""
+  local needs = own.disk and ("has %s of tiles on disk, reads %s and writes %s a step"):format(
+    units.bytes(own.disk), units.bytes(own.read), units.bytes(own.written))
+    or ("needs %s%s"):format(units.bytes(rank.peak), too_much)
+  return ("%s; computes %.0f %% of the time, sends %s and receives %s"):format(
+    needs, math.min(100, 100 * rank.busy / plan.workers / seconds), units.bytes(rank.sent),
+    units.bytes(rank.received))
 end
 
---- share_rooms(available): every rank calls it with its bytes for tensors -> those of all ranks.
-function M.share_rooms(available)
-  if not cluster.several() then return {} end
-  local rooms = {}
-  for i, text in ipairs(cluster.gather("the memory of ranks", ("%.0f"):format(available))) do
-    rooms[i] = tonumber(text)
+--- share(plan): every rank calls it with its plan, which has `available`. In that of rank 0, each
+--- of `ranks` then has what only that rank knows, `own`, and the seconds are those of the slowest.
+function M.share(plan)
+  if not cluster.several() then return end
+  local tiers, mine = plan.tiers, {available = plan.available, seconds = plan.seconds}
+  if tiers then
+    local lowest = tiers.lower or tiers
+    mine.seconds, mine.disk = tiers.seconds, lowest.disk
+    mine.read, mine.written = lowest.loaded.total, lowest.stored.total
   end
-  return rooms
+  for i, text in ipairs(cluster.gather("a plan", files.json(mine))) do
+    local own = files.parse_json(text)
+    if plan.ranks[i] then plan.ranks[i].own = own end
+    local of = tiers or plan
+    of.seconds = math.max(of.seconds, own.seconds)
+  end
 end
 
 --- add(plan, seconds, rows): adds the rows {name, text} of a plan for several ranks.

@@ -4,7 +4,6 @@ local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
 local cluster = require "nn.base.cluster"
 local compile = require "nn.core.compile"
-local engine = require "nn.base.engine"
 local creation = require "nn.core.creation"
 local lib = require "nn.base.capi"
 local advice = require "nn.plan.advice"
@@ -174,28 +173,20 @@ function M.least_bytes(build, loader)
 end
 
 --- report(build, loader, requirements, steps) -> lines of text: the cost of a step on this machine,
---- and the time of so many steps. Every rank calls it; rank 0 plans for all, and the others return
---- no lines.
+--- and the time of so many steps. Every rank calls it; those besides rank 0 return no lines.
 function M.report(build, loader, requirements, steps)
   local available = step_plan.available_memory(true)
-  local rooms = rank_rows.share_rooms(available)
-  cluster.measure_link()
-  if not cluster.is_first() then
-    engine.workers()                                  -- all ranks start the engine, or none
-    cluster.gather("a plan", "")
-    return {}
-  end
+  cluster.measure_link()                              -- so all ranks also measure kernels at once
   if not budget.has_disk() then refuse_oversized(requirements, loader, available, true) end
   local of, needs, spared, unit = planner(build, loader, available)
   local plan, tokens = of(loader.batch_size, true), loader:batch_tokens()
   plan.available = step_plan.room(plan, available)
-  for i, rank in ipairs(plan.ranks) do rank.available = rooms[i] end
-  local lines = step_plan.report(plan, {
+  rank_rows.share(plan)
+  if not cluster.is_first() then return {} end
+  return step_plan.report(plan, {
     tokens = tokens, steps = steps, flops = plan.flops_per_token and plan.flops_per_token * tokens,
     batch = loader.batch_size, unit = unit, name = "data.batch",
     needs = needs, spared = spared})
-  if cluster.several() then cluster.gather("a plan", "") end
-  return lines
 end
 
 return M
