@@ -9,6 +9,7 @@
 #include "engine/machine/ranks.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/rank_link.h"
+#include "engine/schedule/choose_activations.h"
 #include "engine/schedule/pipeline.h"
 
 using namespace nn;
@@ -73,4 +74,5 @@ int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps, nn_p
     });
 }
 
+int nn_plan_together(int32_t together) { return guard(plan_together, together != 0); }
 int nn_measure_rank_link(void) { return guard(measure_rank_link); }

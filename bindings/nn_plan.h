@@ -68,6 +68,8 @@ int nn_tensor_kind(const nn_ref* tensor, int32_t kind);
 // of_ranks: the part of each rank, if they run different parts. *n_ranks: capacity in, number out.
 int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps, nn_program_plan_t* out,
                     nn_rank_plan_t* of_ranks, int32_t* n_ranks);
+// 1: every rank makes the plans that follow, and all wait for each other; 0: they may differ.
+int nn_plan_together(int32_t together);
 // Measures the rate between ranks, for the plans that follow. Every rank calls it.
 int nn_measure_rank_link(void);
 // The costs of a step by kernel. *count: capacity in, number of kernels out. The machine must be

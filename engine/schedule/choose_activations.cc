@@ -157,9 +157,12 @@ size_t fastest(const Trials& trials) {
     return best;
 }
 
+bool plans_together = false;
+
 // All ranks must run the same program.
 template <class F> size_t choice_of_first_rank(const Program& program, F choose) {
-    if (!is_distributed(program) || program.is_plan) return choose();
+    const bool is_alone = !ranks().several() || (program.is_plan && !plans_together);
+    if (!is_distributed(program) || is_alone) return choose();
     const std::string mine = ranks().rank == 0 ? std::to_string(choose()) : "";
     return std::stoul(control::gather("the choice of activations", mine, check_interrupt)[0]);
 }
@@ -167,6 +170,7 @@ template <class F> size_t choice_of_first_rank(const Program& program, F choose)
 }  // namespace
 
 void set_activations(Activation choice) { setting = choice; }
+void plan_together(bool together) { plans_together = together; }
 
 void choose_activations(Program& program, void (*place_trial)(Program&)) {
     if (setting == Activation::keep || program.backwards.empty()) return;

@@ -9,6 +9,9 @@ enum class Activation : uint8_t {
     recompute,  // all of them
     choose      // as few as possible, so that the program fits into memory
 };
+// Whether all ranks make each plan, so that it has the choice of rank 0, as a run has; else each
+// rank chooses in its own plans.
+void plan_together(bool together);
 void set_activations(Activation choice);  // of programs that are recorded from now on
 
 // Changes the program according to the setting, as rank 0 does if ranks share it. place_trial: what

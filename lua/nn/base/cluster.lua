@@ -33,6 +33,13 @@ function M.several() return info().ranks > 1 end
 --- those of nn.machine.
 function M.planned() return math.max(info().ranks, engine.machine().ranks) end
 
+--- plan_together(f, ...) -> f(...). Every rank calls it, and the plans that f makes agree on what a
+--- run of several ranks agrees on. Other plans of a rank wait for no other rank.
+function M.plan_together(f, ...)
+  lib.check(lib.C.nn_plan_together(1))
+  return lib.finally(function() lib.check(lib.C.nn_plan_together(0)) end, f, ...)
+end
+
 --- measure_link(): measures the rate between ranks, for plans. Every rank calls it.
 function M.measure_link() lib.check(lib.C.nn_measure_rank_link()) end
 

@@ -109,6 +109,7 @@ function M.step(build, measured, alone)
   local plan = progress.during(compile.simulated, function() return record(build, out) end,
                                measured, alone)
   for name, value in pairs(out) do plan[name] = value end
+  if #plan.ranks > 1 then plan.state = plan.kinds.weights + plan.kinds.optimizer end  -- of this one
   plan.took = engine.now() - start
   return plan
 end

@@ -100,10 +100,13 @@ local function settings_to_lower(requirements, loader, inputs, available)
   return (table.concat(list, ", "):gsub(", ([%w.]+)$", " or %1"))
 end
 
--- Raises an error if the requirements, found by arithmetic, show that the step cannot fit into
--- `available` bytes. only_planned: raises it only if recording also takes long.
-local function refuse_oversized(requirements, loader, available, only_planned)
-  if not requirements then return end
+-- Raises an error if the requirements `all`, found by arithmetic for one rank, show that the step
+-- cannot fit into `available` bytes. only_planned: raises it only if recording also takes long.
+local function refuse_oversized(all, loader, available, only_planned)
+  if not all then return end
+  local requirements = setmetatable({}, {__index = all})
+  requirements.state = all.state / cluster.planned()  -- each rank keeps at least so much
+  requirements.bytes = all.bytes - all.state + requirements.state
   available = available + budget.memory().on_gpus
   local inputs = loader.rows * loader.context * INPUT_BYTES
   local bytes, many_tiles = requirements.bytes + inputs, requirements.tiles > MANY_TILES
@@ -138,9 +141,10 @@ end
 function M.need_room(build, loader, requirements)
   local available = step_plan.available_memory()
   local has_disk = budget.has_disk()
+  cluster.measure_link()
   if not has_disk then refuse_oversized(requirements, loader, available) end
   local of, needs, spared = planner(build, loader, available)
-  local plan = of(loader.batch_size, budget.tiers ~= nil)
+  local plan = cluster.plan_together(of, loader.batch_size, budget.tiers ~= nil)
   if has_disk then                                    -- it exists, so the step fits into RAM
     need_disk(plan.tiers)
     if not budget.on_gpu() then plan.process = tier_rows.process_bytes(plan.tiers) end
@@ -179,7 +183,7 @@ function M.report(build, loader, requirements, steps)
   cluster.measure_link()                              -- so all ranks also measure kernels at once
   if not budget.has_disk() then refuse_oversized(requirements, loader, available, true) end
   local of, needs, spared, unit = planner(build, loader, available)
-  local plan, tokens = of(loader.batch_size, true), loader:batch_tokens()
+  local plan, tokens = cluster.plan_together(of, loader.batch_size, true), loader:batch_tokens()
   plan.available = step_plan.room(plan, available)
   rank_rows.share(plan)
   if not cluster.is_first() then return {} end
