@@ -50,10 +50,10 @@ local function joined(...)
   return table.concat(list, "; or ")
 end
 
---- changes(plan, o) -> the changes with which a step fits that does not, besides another batch.
---- plan, o: as for report() of step.lua; plan.largest_tile: bytes.
-function M.changes(plan, o)
-  return joined(recomputation(plan, o), units.bytes(plan.peak) .. " of RAM (memory_gb)",
+--- changes(plan, o, peak=plan.peak) -> the changes with which a step fits that does not, besides
+--- another batch. plan, o: as for report() of step.lua; plan.largest_tile, peak: bytes.
+function M.changes(plan, o, peak)
+  return joined(recomputation(plan, o), units.bytes(peak or plan.peak) .. " of RAM (memory_gb)",
                 M.disk(plan.available, plan.largest_tile))
 end
 

@@ -253,7 +253,7 @@ function M.report(plan, o)
     -- With tiers, larger batches run too.
     if not plan.tiers then rows[#rows + 1] = {"largest batch", largest_text(plan, o)} end
     if M.most(plan) > plan.available then
-      rows[#rows + 1] = {"to make it fit", advice.changes(plan, o)}
+      rows[#rows + 1] = {"to make it fit", advice.changes(plan, o, M.most(plan))}
     end
   end
   if plan.recomputed > 0 then
