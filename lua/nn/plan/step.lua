@@ -263,8 +263,9 @@ function M.report(plan, o)
   local seconds = M.seconds(plan)
   local on_gpu = tiers and budget.on_gpu()
   local about = ("about %s a step, %s"):format(M.time_text(seconds), M.rate_text(o.tokens, seconds))
-  rows[#rows + 1] = {"time", on_gpu and about or ("%s; %d %s%s, %.0f %% busy"):format(
+  rows[#rows + 1] = {"time", on_gpu and about or ("%s; %d %s%s%s, %.0f %% busy"):format(
     about, plan.workers, plan.on_gpus and "GPU" or "CPU worker", plan.workers == 1 and "" or "s",
+    #plan.ranks > 1 and " of each rank" or "",
     math.min(100, 100 * plan.busy / plan.workers / seconds))}
   if plan.assumed_rates then
     rows[#rows + 1] = {"", "with the rates of an H100: describe gpu_gflops and gpu_bandwidth"}
