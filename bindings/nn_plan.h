@@ -38,22 +38,21 @@ typedef struct {
     int64_t groups, freed;
     double hops;
 } nn_gpu_step_t;
-// The plan of a program with memory tiers. Bytes of RAM: slots, kept (tiles outside slots), and
-// reserved; disk: bytes on disk; loaded, stored: bytes that a run moves, by nn_tensor_kind. Seconds
-// of a run: in all, of computation per worker, and with a transfer under way.
-// rest: bytes that the process needs besides tiles.
-// With three tiers, these are those of the GPU's slots and of RAM instead of the disk, and lower
-// has those of the slots in RAM and of the disk; otherwise it has only zeros.
+// A memory tier with slots in the plan of a program. Bytes: slots, reserved; loaded, stored: that a
+// run moves between it and the tier below, by nn_tensor_kind. busy: seconds of a run with such a
+// transfer under way.
 typedef struct {
-    int64_t slots, reserved, disk, loaded[6], stored[6], least_moved, lru_moved;
-    double disk_busy;
-} nn_lower_plan_t;
-typedef struct {
-    int64_t slots, kept, reserved, rest, disk, loaded[6], stored[6];
+    int64_t slots, reserved, loaded[6], stored[6];
     int64_t least_moved;  // a lower bound for every placement
     int64_t lru_moved;    // if the least recently used tiles left memory
-    double seconds, computing, disk_busy;
-    nn_lower_plan_t lower;
+    double busy;
+} nn_tier_level_t;
+// The plan as a whole. Bytes: kept: tiles outside slots; stored: in the tier below all those with
+// slots; rest: that the process needs besides tiles. Seconds of a run: in all, and of computation
+// per worker.
+typedef struct {
+    int64_t kept, stored, rest;
+    double seconds, computing;
 } nn_tier_plan_t;
 
 // While recording: a step begins, of which the recording is a plan. It forgets the tasks so far;
@@ -76,8 +75,10 @@ int nn_measure_rank_link(void);
 // described with rates of GPUs.
 int nn_program_gpu_costs(const nn_ref* program, nn_kernel_cost_t* out, int32_t* count,
                          nn_gpu_step_t* step);
-// Plans the program with these tiers. measured: as for nn_program_plan.
-int nn_program_tiers(const nn_ref* program, int32_t measured, nn_tier_plan_t* out);
+// Plans the program with the tiers of nn_memory_tiers. measured: as for nn_program_plan. levels:
+// those with slots, from upper to lower. *n_levels: capacity in, their number out.
+int nn_program_tiers(const nn_ref* program, int32_t measured, nn_tier_plan_t* out,
+                     nn_tier_level_t* levels, int32_t* n_levels);
 // </cdef>
 
 #ifdef __cplusplus

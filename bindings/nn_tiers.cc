@@ -45,43 +45,33 @@ int64_t lru_moved(const RunPlan& run) {
     return lru.loaded + lru.stored;
 }
 
-void add_lower(const ProgramPlan& plan, const PlanLimits& limits, const Prediction& time,
-               nn_lower_plan_t& to) {
-    const RunPlan& run = plan.steady().level(1);
-    to.slots = run.placement.blocks * slot_block;
-    to.reserved = limits.below[0].reserved;
-    to.disk = store_places(plan).all_bytes();
-    add_moved(plan, run, 1, to.loaded, to.stored);
-    to.least_moved = plan.below[0].least_moved;
-    to.lru_moved = lru_moved(run);
-    to.disk_busy = time.link_busy[1];
-}
-
 // The RAM for everything but tiles, while the plan exists.
 int64_t rest_with(const EngineRecords& records) {
     constexpr int files = 2;  // of a checkpoint, written together
     return_free_memory();
-    return files * least_file_memory() +
-           rest_of_process(host().count(Device::cpu), arena_taken(), tiers().ram, records);
+    return files * least_file_memory() + rest_of_process(host().count(Device::cpu), arena_taken(),
+                                                         tiers().bytes(NodeKind::ram), records);
 }
 
-void describe_plan(const Program& p, Times times, nn_tier_plan_t& to) {
+nn_tier_plan_t describe_plan(const Program& p, Times times, nn_tier_level_t* levels) {
     const auto seconds = p.seconds.empty() ? placement_seconds(p) : p.seconds;
     const PlanLimits limits = tier_limits(p);
     const ProgramPlan plan = plan_program(p, seconds, limits);
     const Prediction time = predict(plan, task_seconds(plan.cut ? *plan.cut : p, times), limits);
-    to.slots = plan.blocks * slot_block;
-    to.kept = plan.lines->kept();
-    to.reserved = limits.reserved;
-    if (plan.below.empty()) to.disk = store_places(plan).all_bytes();
-    for (const auto& [run, count] : plan.steady_parts()) {
-        add_moved(plan, *run, count, to.loaded, to.stored);
-        to.lru_moved += count * lru_moved(*run);
+    const std::vector<uint32_t> blocks = plan.blocks_of_levels();
+    for (size_t i = 0; i < blocks.size(); ++i) {  // others remain empty
+        nn_tier_level_t& to = levels[i];
+        to.slots = blocks[i] * slot_block, to.reserved = limits.level(i).reserved;
+        to.least_moved = i == 0 ? plan.least_moved : plan.below[i - 1].least_moved;
+        to.busy = time.link_busy[i];
+        for (const auto& [run, count] : plan.steady_parts()) {
+            add_moved(plan, run->level(i), count, to.loaded, to.stored);
+            to.lru_moved += count * lru_moved(run->level(i));
+        }
     }
-    to.least_moved = plan.least_moved;
-    to.seconds = time.seconds, to.computing = time.computing, to.disk_busy = time.link_busy[0];
-    if (!plan.below.empty()) add_lower(plan, limits, time, to.lower);
-    to.rest = rest_with(records_of(plan, p));
+    const int64_t stored = blocks.size() == limits.levels() ? store_places(plan).all_bytes() : 0;
+    return {plan.lines->kept(), stored, rest_with(records_of(plan, p)), time.seconds,
+            time.computing};
 }
 
 std::vector<std::string> lines_of(const char* text) {
@@ -92,10 +82,10 @@ std::vector<std::string> lines_of(const char* text) {
 }
 
 // All tiles stay in the upper tier.
-void describe_resident(const Program& p, Times times, nn_tier_plan_t& to) {
-    to.kept = p.info.persistent_bytes + p.info.peak_bytes;
-    to.seconds = to.computing = plan({&p}, times).front().seconds;
-    to.rest = rest_with(records_of(p));
+nn_tier_plan_t describe_resident(const Program& p, Times times) {
+    const double seconds = plan({&p}, times).front().seconds;
+    return {p.info.persistent_bytes + p.info.peak_bytes, 0, rest_with(records_of(p)), seconds,
+            seconds};
 }
 
 }  // namespace
@@ -104,7 +94,10 @@ int nn_memory_tiers(int64_t ram, const char* folders, double rate, int64_t gpu,
                     int32_t disk_in_ram) {
     return guard([&] {
         if (gpu > 0) start();
-        set_tiers({ram, lines_of(folders), rate, gpu, disk_in_ram != 0});
+        TierSettings tiers{{}, lines_of(folders), rate, disk_in_ram != 0};
+        if (gpu > 0) tiers.levels.push_back({NodeKind::gpu, gpu});
+        if (ram > 0) tiers.levels.push_back({NodeKind::ram, ram});
+        set_tiers(tiers);
     });
 }
 
@@ -154,16 +147,18 @@ int nn_measure_disk(const char* folder, double written, int64_t piece, int32_t t
     });
 }
 
-int nn_program_tiers(const nn_ref* program, int32_t measured, nn_tier_plan_t* out) {
+int nn_program_tiers(const nn_ref* program, int32_t measured, nn_tier_plan_t* out,
+                     nn_tier_level_t* levels, int32_t* n_levels) {
     return guard([&] {
         const Planning planning;
         const Replay& replay = program_of(program);
         const Program& p = replay.program();
-        nn_tier_plan_t& to = given(out, "out");
-        to = {};
-        if (replay.needs_plan())
-            describe_plan(p, Times(measured), to);
-        else
-            describe_resident(p, Times(measured), to);
+        const auto count = int32_t(tiers().levels.size());
+        if (count > given(n_levels, "n_levels"))
+            fail("room for %d memory tiers, not %d", *n_levels, count);
+        *n_levels = count;
+        std::fill_n(&given(levels, "levels"), count, nn_tier_level_t{});
+        given(out, "out") = replay.needs_plan() ? describe_plan(p, Times(measured), levels)
+                                                : describe_resident(p, Times(measured));
     });
 }

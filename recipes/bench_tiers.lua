@@ -64,12 +64,14 @@ end
 local function planned()
   local start = nn.now()
   local plan = training.step(build, rows, cfg.tokens, true, nil, cfg.accum)
-  local tiers = plan.tiers or {loaded = {total = 0}, stored = {total = 0}, least_moved = 0,
-                               lru_moved = 0, slots = 0, kept = plan.peak, reserved = 0, rest = 0}
-  return {moved = tiers.loaded.total + tiers.stored.total, least = tiers.least_moved,
-          lru = tiers.lru_moved, seconds = tiers.seconds or plan.seconds, took = nn.now() - start,
-          slots = tiers.slots, peak = tiers.slots + tiers.kept, reserved = tiers.reserved,
-          rest = tiers.rest, disk = tiers.disk or 0, state = plan.state,
+  local tiers = plan.tiers or {kept = plan.peak, rest = 0, in_store = 0, seconds = plan.seconds}
+  local upper = plan.tiers and tiers.levels[1] or {loaded = {total = 0}, stored = {total = 0},
+                                                  least_moved = 0, lru_moved = 0, slots = 0,
+                                                  reserved = 0}
+  return {moved = upper.loaded.total + upper.stored.total, least = upper.least_moved,
+          lru = upper.lru_moved, seconds = tiers.seconds, took = nn.now() - start,
+          slots = upper.slots, peak = upper.slots + tiers.kept, reserved = upper.reserved,
+          rest = tiers.rest, disk = tiers.in_store, state = plan.state,
           parameters = plan.parameters, recomputed = plan.recomputed}
 end
 

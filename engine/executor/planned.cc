@@ -51,7 +51,7 @@ void need_gpu(const Task& task) {
 PlannedRun::PlannedRun(Program& program) : program_(program) {
     finish_deferred();
     prepare_for_tiers(program);
-    if (tiers().gpu > 0)
+    if (tiers().on_gpu())
         for (const Task& task : program.tasks) need_gpu(task);
     make_plan();
 }

@@ -217,8 +217,9 @@ void Replay::check(const std::vector<Tensor>& inputs) const {
     for (const TilePtr& tile : program_->read_first) tile->check_readable("compiled function");
     const int64_t new_handle_bytes = submitted_ ? 0 : program_->info.tiles * handle_bytes,
                   peak = peak_of(*program_);
-    const int64_t on_gpus = std::max<int64_t>(0, tile_bytes_on_gpus(host()) - tiers().gpu);
-    if (tiers().ram == 0 && !fits_with_gpus(peak, on_gpus, new_handle_bytes))
+    const int64_t on_gpus =
+        std::max<int64_t>(0, tile_bytes_on_gpus(host()) - tiers().bytes(NodeKind::gpu));
+    if (!tiers().has_disk() && !fits_with_gpus(peak, on_gpus, new_handle_bytes))
         refuse_admission(peak + new_handle_bytes, "the temporaries of a compiled function");
 }
 

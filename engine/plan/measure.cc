@@ -244,7 +244,7 @@ static Rates gpu_rates() {
     return known.known() ? known : h100;
 }
 
-int planned_gpus() { return tiers().exist() && tiers().gpu == 0 ? 0 : gpus_in_use(); }
+int planned_gpus() { return tiers().exist() && !tiers().on_gpu() ? 0 : gpus_in_use(); }
 int planned_workers() { return planned_gpus() > 0 ? planned_gpus() : machine().count(Device::cpu); }
 
 TaskTimes::Key TaskTimes::key_of(const Task& task) {

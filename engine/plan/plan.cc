@@ -54,7 +54,7 @@ std::vector<double> placement_seconds(const Program& program) {
     std::vector<double> nominal = task_seconds(program, Times::nominal);
     const double step = std::accumulate(nominal.begin(), nominal.end(), 0.0);
     if (step < long_step) return nominal;
-    if (!machine_is_described() && tiers().ram > 0) measure_tier_disk();
+    if (!machine_is_described() && tiers().has_disk()) measure_tier_disk();
     return task_seconds(program, Times::measured);
 }
 

@@ -345,10 +345,11 @@ void count_planned_tasks(size_t level, uint64_t tasks) {
 // Moves tiles that StarPU manages to the store until `more` bytes fit beside the rest. Those that
 // have been in memory for the longest time leave first.
 static void make_room(int64_t more, const std::vector<Tile*>& needed) {
-    int64_t slot_bytes = staging_buffer() ? staging_buffer()->bytes() : 0;
+    more += state().promised + reserved_ram() / 2;
+    if (staging_buffer()) more += staging_buffer()->bytes();
     for (const State::Level& level : state().levels)
-        if (level.slots->in_ram()) slot_bytes += level.slots->bytes();
-    const int64_t limit = tiers().ram - slot_bytes - state().promised - reserved_ram() / 2 - more;
+        if (level.slots->in_ram()) more += level.slots->bytes();
+    const int64_t limit = tiers().bytes(NodeKind::ram) - more;
     if (bytes_in_memory() <= limit) return;
     std::vector<StoredTile*> victims;
     for (StoredTile* stored : stored_tiles())
@@ -374,14 +375,13 @@ void make_slots(const std::vector<uint32_t>& blocks) {
         levels[level].planned_tasks = state().levels[level].planned_tasks;
     state().levels.clear();
     prepare_for_slots();
-    const bool on_gpu = tiers().gpu > 0;
-    if (tiers().ram > 0) make_room(blocks.back() * slot_block, {});
+    if (tiers().has_disk()) make_room(blocks.back() * slot_block, {});
     wait_for_tasks();  // StarPU frees memory after them
-    if (tiers().ram > 0) arena_trim();
+    if (tiers().has_disk()) arena_trim();
     for (size_t level = blocks.size(); level-- > 0;) {
-        const bool is_on_gpu = on_gpu && level == 0;
-        levels[level].slots = std::make_unique<Slots>(
-            blocks[level], is_on_gpu ? only_gpu().node : 0, on_gpu && !is_on_gpu);
+        const bool on_gpu = tiers().levels[level].kind == NodeKind::gpu;
+        levels[level].slots = std::make_unique<Slots>(blocks[level], on_gpu ? only_gpu().node : 0,
+                                                      tiers().on_gpu() && !on_gpu);
     }
     state().levels = std::move(levels);
 }
@@ -394,7 +394,7 @@ void prepare_tiles(const std::vector<Tile*>& needed) {
         note_eager_tile(int64_t(tile->bytes));
         if (!tile->handle && !tile->recording) more += int64_t(arena_bytes(tile->bytes));
     }
-    if (tiers().ram > 0) make_room(more, needed);
+    if (tiers().has_disk()) make_room(more, needed);
 }
 
 }  // namespace nn

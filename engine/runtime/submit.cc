@@ -51,7 +51,7 @@ starpu_data_access_mode starpu_mode(Mode mode) {
 
 // StarPU's kinds of workers that may run a task.
 int32_t workers_for(const Task& task, bool is_planned) {
-    if (is_planned && tiers().gpu > 0) return STARPU_CUDA;
+    if (is_planned && tiers().on_gpu()) return STARPU_CUDA;
     const Where where = task.where == Where::anywhere ? settings().where : task.where;
     if (where == Where::gpu) return STARPU_CUDA;
     if (where == Where::cpu || !has_gpu_workers()) return STARPU_CPU;
@@ -205,7 +205,7 @@ namespace {
 std::atomic<int64_t> bytes_in_flight{0};
 int64_t max_bytes() {
     const int64_t most = int64_t(256) << 20;
-    return tiers().ram > 0 ? std::min(most, reserved_ram() / 4) : most;
+    return tiers().has_disk() ? std::min(most, reserved_ram() / 4) : most;
 }
 constexpr int64_t max_tasks = 8000;
 

@@ -89,7 +89,7 @@ StoreUse use_of(const std::shared_ptr<Store>& store) {
 
 const TierSettings& tiers() { return state().settings; }
 
-int64_t rest_of_gpu() { return node_memory(only_gpu().node).limit - tiers().gpu; }
+int64_t rest_of_gpu() { return node_memory(only_gpu().node).limit - tiers().bytes(NodeKind::gpu); }
 
 std::shared_ptr<Store> pinned_ram() {
     auto& store = state().pinned;
@@ -98,7 +98,7 @@ std::shared_ptr<Store> pinned_ram() {
 }
 
 std::shared_ptr<Store> lowest_store() {
-    if (tiers().ram == 0) return pinned_ram();
+    if (!tiers().has_disk()) return pinned_ram();
     auto& store = state().disk;
     if (store) return store;
     std::vector<std::unique_ptr<Store>> disks;
@@ -146,20 +146,21 @@ static void take_from_starpu(int64_t bytes) {
 
 void prepare_for_slots() {
     state().slots_exist = true;
-    if (tiers().gpu > 0 && state().taken_from_starpu == 0) take_from_starpu(tiers().gpu);
+    if (tiers().on_gpu() && state().taken_from_starpu == 0)
+        take_from_starpu(tiers().bytes(NodeKind::gpu));
 }
 
 void set_tiers(const TierSettings& settings) {
     if (state().taken_from_starpu)
         fail("memory.gpu was chosen before and cannot be changed in this process");
-    if (settings.ram > 0 && settings.gpu == 0 && running() && ranks().several() &&
+    if (settings.exist() && !settings.on_gpu() && running() && ranks().several() &&
         host().count(Device::cuda) == 0)
         fail("with several ranks, choose memory tiers before the first tensor is computed");
     if (state().disk || state().pinned || state().slots_exist)
         fail("memory tiers must be chosen before tiles are in slots or on disk");
     int64_t capacity = 0;
-    if (settings.ram > 0) {
-        if (settings.disk_folders.empty()) fail("memory.disk: a folder is needed");
+    if (settings.bytes(NodeKind::ram) > 0) {
+        if (!settings.has_disk()) fail("memory.disk: a folder is needed");
         for (const std::string& folder : settings.disk_folders) {
             if (std::ranges::count(settings.disk_folders, folder) > 1)
                 fail("memory.disk: the folder '%s' is given twice", folder.c_str());
@@ -168,18 +169,20 @@ void set_tiers(const TierSettings& settings) {
         }
         capacity = free_space(settings.disk_folders);
     }
-    if (settings.gpu > 0) take_from_starpu(settings.gpu);
-    if (settings.ram > 0 || tiers().ram > 0 || settings.gpu == 0) {
+    if (settings.on_gpu()) take_from_starpu(settings.bytes(NodeKind::gpu));
+    if (settings.has_disk() || tiers().has_disk() || !settings.on_gpu()) {
         set_disk_capacity(capacity);
-        set_budget(settings.ram);
+        set_budget(settings.bytes(NodeKind::ram));
     }
-    measure_stalls(settings.ram > 0 && settings.gpu == 0);
+    measure_stalls(settings.exist() && !settings.on_gpu());
     state().settings = settings;
     state().disk_is_measured = false;
     state().measured_rate = 0;
 }
 
-int64_t reserved_ram() { return std::max(tiers().ram / 32, 4 * state().largest_tile); }
+int64_t reserved_ram() {
+    return std::max(tiers().bytes(NodeKind::ram) / 32, 4 * state().largest_tile);
+}
 
 int64_t reserved_ram(const Program& program) {
     size_t largest = 0;
@@ -217,32 +220,42 @@ static TierRates disk_rates(int workers) {
 }
 
 int64_t disk_room() {
-    if (machine_is_described() || tiers().ram == 0) return 0;
+    if (machine_is_described() || !tiers().has_disk()) return 0;
     const auto& disk = state().disk;
     const int64_t free = free_space(tiers().disk_folders);
     const int64_t share = (free - free / 20) / ranks().on_host;
     return std::max<int64_t>(1, share + (disk ? disk->allocated_bytes() : 0));
 }
 
-PlanLimits tier_limits(const Program& program) {
-    if (tiers().gpu == 0) {
-        PlanLimits out;
-        out.memory = tiers().ram, out.reserved = reserved_ram(program);
-        out.rates = disk_rates(std::max(1, machine().count(Device::cpu)));
-        out.disk = disk_room();
-        out.whole = ram_without_plan(program);
-        return out;
-    }
+static LevelLimits limits_of(const TierLevel& level, const Program& program) {
     constexpr double copy_seconds = 1e-5;
-    const GpuDevice gpu = only_gpu();
+    if (level.kind == NodeKind::gpu) {
+        const GpuDevice gpu = only_gpu();
+        return {level.bytes,
+                0,
+                {gpu.streams, gpu.link_rate, copy_seconds, true},
+                "the GPU's memory",
+                "memory.gpu"};
+    }
+    const bool computes = !tiers().on_gpu();  // else tiles of other ranks pass through it
+    const int workers = computes ? std::max(1, machine().count(Device::cpu)) : 1;
+    const int64_t staging = computes ? 0 : staging_bytes(program);
+    return {level.bytes, reserved_ram(program) + staging, disk_rates(workers)};
+}
+
+PlanLimits tier_limits(const Program& program) {
     PlanLimits out;
-    out.memory = tiers().gpu, out.rest = rest_of_gpu();
-    out.rates = {gpu.streams, gpu.link_rate, copy_seconds, true};
-    out.tier = "the GPU's memory", out.setting = "memory.gpu";
+    for (const TierLevel& level : tiers().levels) {
+        if (&level == &tiers().levels.front())
+            static_cast<LevelLimits&>(out) = limits_of(level, program);
+        else
+            out.below.push_back(limits_of(level, program));
+    }
     out.disk = disk_room();
-    if (tiers().are_three())
-        out.below.push_back(
-            {tiers().ram, reserved_ram(program) + staging_bytes(program), disk_rates(1)});
+    if (tiers().on_gpu())
+        out.rest = rest_of_gpu();
+    else
+        out.whole = ram_without_plan(program);
     return out;
 }
 

@@ -6,21 +6,32 @@
 #include <string>
 #include <vector>
 
+#include "engine/machine/machine.h"
 #include "engine/memory/store.h"
 #include "engine/tiers/plan.h"
 
 namespace nn {
 
-// Programs run in the memory of the upper tier: RAM above a disk, a GPU's memory above RAM, or a
-// GPU's memory above RAM above a disk.
+// Memory with slots for tiles, and its bytes for them.
+struct TierLevel {
+    NodeKind kind;
+    int64_t bytes;
+};
+// Programs run in the first level. What does not fit into a level is in the next one, and in the
+// end in the store below all levels: a disk or, without one, RAM below a GPU's memory.
 struct TierSettings {
-    int64_t ram = 0;                        // bytes for tiles, above a disk
-    std::vector<std::string> disk_folders;  // for the rest; several disks take a part of each tile
+    std::vector<TierLevel> levels;          // {RAM}, {GPU} or {GPU, RAM}; none: no tiers
+    std::vector<std::string> disk_folders;  // several disks take a part of each tile
     double disk_rate = 0;                   // bytes per second of each at most; 0: no limit
-    int64_t gpu = 0;                        // bytes for tiles of a GPU's memory, above RAM
     bool disk_in_ram = false;               // the folder may be a tmpfs or ramfs
-    bool exist() const { return ram > 0 || gpu > 0; }
-    bool are_three() const { return ram > 0 && gpu > 0; }
+    bool exist() const { return !levels.empty(); }
+    bool on_gpu() const { return exist() && levels[0].kind == NodeKind::gpu; }
+    bool has_disk() const { return !disk_folders.empty(); }
+    int64_t bytes(NodeKind kind) const {  // of its level; 0: none
+        for (const TierLevel& level : levels)
+            if (level.kind == kind) return level.bytes;
+        return 0;
+    }
 };
 void set_tiers(const TierSettings& settings);  // with a GPU while StarPU runs; throws Error
 const TierSettings& tiers();

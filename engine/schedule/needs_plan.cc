@@ -6,19 +6,24 @@
 
 namespace nn {
 
+// Whether the program fits into a level without a plan.
+static bool fits(const TierLevel& level, const Program& program) {
+    if (level.kind == NodeKind::ram) return ram_without_plan(program) <= level.bytes;
+    // Tiles outside slots take the rest of the GPU's memory.
+    const int64_t most = std::min(level.bytes, rest_of_gpu());
+    return program.info.persistent_bytes + program.info.peak_bytes <= most;
+}
+
 bool needs_plan(Program& program) {
     if (!tiers().exist()) return false;
+    const auto& levels = tiers().levels;
+    const bool fits_all =
+        std::ranges::all_of(levels, [&](const TierLevel& level) { return fits(level, program); });
     // Tiles that eager tasks moved to the disk come back if all fit.
-    const bool fits = ram_without_plan(program) <= tiers().ram;
-    if (fits && !slots_exist() && tiers().gpu == 0) return false;
+    if (fits_all && !slots_exist() && !tiers().on_gpu()) return false;
     for (const HomeOf& home : homes())
         if (program.accesses().numbers.count(home.tile)) return true;
-    if (tiers().gpu > 0) {  // tiles outside slots take the rest of the GPU's memory
-        const int64_t most = std::min(tiers().gpu, rest_of_gpu());
-        if (program.info.persistent_bytes + program.info.peak_bytes > most) return true;
-        if (!tiers().are_three()) return false;
-    }
-    return !fits;
+    return !fits_all;
 }
 
 }  // namespace nn

@@ -24,9 +24,11 @@ struct PlanLimits : LevelLimits {
     int64_t disk = 0;                  // bytes that are free for tiles; 0: any number
     int64_t whole = 0;                 // with this `memory`, no tile has to leave it; 0: unknown
 
+    size_t levels() const { return below.size() + 1; }
+    const LevelLimits& level(size_t i) const { return i == 0 ? *this : below[i - 1]; }
     std::vector<TierRates> rates_of_levels() const {
-        std::vector<TierRates> out = {rates};
-        for (const LevelLimits& level : below) out.push_back(level.rates);
+        std::vector<TierRates> out;
+        for (size_t i = 0; i < levels(); ++i) out.push_back(level(i).rates);
         return out;
     }
 };

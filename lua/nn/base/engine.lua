@@ -68,9 +68,9 @@ end
 --- NAME=VALUE from a file, nn.machine "" returns to this machine, and nn.machine() changes nothing.
 --- Further settings: ranks, disk; and rates, which plans then use instead of measurements:
 --- gflops, bf16_gflops and bandwidth of a CPU worker, gpu_gflops (bf16), gpu_bandwidth, gpu_link,
---- disk_read, disk_write, rank_link (of a rank, each way). The environment variable NNLUA_MACHINE accepts the same settings. Returns
---- {ranks=, cpus=, gpus=, ram=, gpu_memory=, disk=, described=}. Errors: unknown settings and
---- units.
+--- disk_read, disk_write, rank_link (of a rank, each way). The environment variable NNLUA_MACHINE
+--- accepts the same settings. Returns {ranks=, cpus=, gpus=, ram=, gpu_memory=, disk=, described=}.
+--- Errors: unknown settings and units.
 ---     nn.machine{cpus = 64, ram = "512GB"}.cpus  --> 64
 ---     nn.machine("").described  --> false
 function M.machine(description)

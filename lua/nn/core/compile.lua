@@ -126,26 +126,25 @@ local function by_kind(bytes)
   return out
 end
 
--- The plan of a program with the tiers of nn.memory_tiers, or nil without them: see nn_tier_plan_t.
+-- The plan of a program with the tiers of nn.memory_tiers, or nil without them: see nn_tier_plan_t
+-- and, for its `levels`, nn_tier_level_t. loaded, stored: of the first level; in_store: `stored`.
 local function tier_plan(program, times)
   if not budget.tiers then return nil end
-  local plan = ffi.new "nn_tier_plan_t"
-  check(C.nn_program_tiers(program.ref, times, plan))
-  local function level(of)
-    local out = {loaded = by_kind(of.loaded), stored = by_kind(of.stored)}
-    for _, name in ipairs {"slots", "reserved", "disk", "disk_busy", "least_moved", "lru_moved"} do
-      out[name] = tonumber(of[name])
+  local plan, count = ffi.new "nn_tier_plan_t", ffi.new("int32_t[1]", #budget.tiers - 1)
+  local found = ffi.new("nn_tier_level_t[?]", count[0])
+  check(C.nn_program_tiers(program.ref, times, plan, found, count))
+  local levels = {}
+  for i = 1, count[0] do
+    local of = found[i - 1]
+    levels[i] = {loaded = by_kind(of.loaded), stored = by_kind(of.stored)}
+    for _, name in ipairs {"slots", "reserved", "busy", "least_moved", "lru_moved"} do
+      levels[i][name] = tonumber(of[name])
     end
-    return out
-  end
-  local out = level(plan)
-  for _, name in ipairs {"kept", "rest", "seconds", "computing"} do
-    out[name] = tonumber(plan[name])
   end
   -- Lua's heap doubles before its garbage is collected.
-  out.rest = out.rest + 1024 * collectgarbage "count"
-  if #budget.tiers == 3 then out.lower = level(plan.lower) end
-  return out
+  return {levels = levels, loaded = levels[1].loaded, stored = levels[1].stored,
+          kept = tonumber(plan.kept), in_store = tonumber(plan.stored), seconds = plan.seconds,
+          computing = plan.computing, rest = tonumber(plan.rest) + 1024 * collectgarbage "count"}
 end
 
 --- simulated(f, measured, alone) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=,

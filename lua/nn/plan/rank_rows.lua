@@ -26,8 +26,8 @@ function M.share(plan)
   if not cluster.several() then return end
   local tiers, mine = plan.tiers, {available = plan.available, seconds = plan.seconds}
   if tiers then
-    local lowest = tiers.lower or tiers
-    mine.seconds, mine.disk = tiers.seconds, lowest.disk
+    local lowest = tiers.levels[#tiers.levels]
+    mine.seconds, mine.disk = tiers.seconds, tiers.in_store
     mine.read, mine.written = lowest.loaded.total, lowest.stored.total
   end
   for i, text in ipairs(cluster.gather("a plan", files.json(mine))) do

@@ -18,17 +18,18 @@ local function moved_text(moved)
 end
 
 -- The bytes that a step moves, beside the lower bound and beside those of a simple cache.
-local function compared_rows(tiers, row)
-  local moved, least = tiers.loaded.total + tiers.stored.total, tiers.least_moved
+local function compared_rows(level, row)
+  local moved, least = level.loaded.total + level.stored.total, level.least_moved
   row("  both", units.bytes(moved) .. " a step" .. (least > 0
     and (", %.2f times the lower bound of %s"):format(moved / least, units.bytes(least)) or ""))
   row("", ("evicting the least recently used tiles would move %s"):format(
-    units.bytes(tiers.lru_moved)))
+    units.bytes(level.lru_moved)))
 end
 
 -- The RAM of the process during training: tensors, and the rest.
 local function trained_bytes(tiers)
-  return tiers.slots + tiers.kept + tiers.reserved + tiers.rest
+  local upper = tiers.levels[1]
+  return upper.slots + tiers.kept + upper.reserved + tiers.rest
 end
 
 --- process_bytes(tiers) -> the most RAM that the process needs. tiers: of a plan made in this
@@ -62,32 +63,33 @@ end
 
 -- What takes the most time, and the share of the time for which each resource is busy.
 local function bound_row(tiers, row)
-  local on_gpu, lower = budget.on_gpu(), tiers.lower
+  local on_gpu, bound, most = budget.on_gpu(), "computation", tiers.computing
   local function share(seconds) return 100 * math.min(1, seconds / tiers.seconds) end
-  local link = on_gpu and "the link to the GPU" or "the disk"
-  local bound, most = "computation", tiers.computing
-  if tiers.disk_busy > most then bound, most = link, tiers.disk_busy end
-  if lower and lower.disk_busy > most then bound = "the disk" end
-  row("bound by", ("%s; %s %.0f %% of the time, %s is busy %.0f %%%s"):format(
-    bound, on_gpu and "the GPU computes" or "the workers compute", share(tiers.computing), link,
-    share(tiers.disk_busy), lower and (", the disk %.0f %%"):format(share(lower.disk_busy)) or ""))
+  local text = ("%s %.0f %% of the time"):format(
+    on_gpu and "the GPU computes" or "the workers compute", share(tiers.computing))
+  for i, level in ipairs(tiers.levels) do
+    local link = on_gpu and i == 1 and "the link to the GPU" or "the disk"
+    text = ("%s, %s%s %.0f %%"):format(text, link, i == 1 and " is busy" or "", share(level.busy))
+    if level.busy > most then bound, most = link, level.busy end
+  end
+  row("bound by", bound .. "; " .. text)
 end
 
 --- rows(tiers, list): adds the rows {name, text} of the table to a list.
 function M.rows(tiers, list)
   local function row(...) list[#list + 1] = {...} end
-  local tier_names, lower = budget.tiers, tiers.lower
-  slots_row(tier_names[1], tiers, tiers.kept, row)
-  if not budget.on_gpu() then row("process", M.process_text(tiers)) end
-  if lower then
-    moved_rows("RAM", tiers, tiers.seconds, row)
-    slots_row("RAM", lower, tiers.kept, row)
-  end
-  local lowest = lower or tiers
   local room = budget.disk_room()
-  row(tier_names[#tier_names], units.bytes(lowest.disk) .. (room > 0 and lowest.disk > room
-    and (", but %s has only %s available"):format(budget.disk_folders, units.bytes(room)) or ""))
-  moved_rows(tier_names[#tier_names], lowest, tiers.seconds, row)
+  for i, level in ipairs(tiers.levels) do
+    local below = budget.tiers[i + 1]
+    slots_row(budget.tiers[i], level, tiers.kept, row)
+    if i == 1 and not budget.on_gpu() then row("process", M.process_text(tiers)) end
+    if i == #tiers.levels then
+      local lacks = room > 0 and tiers.in_store > room
+      row(below, units.bytes(tiers.in_store) .. (lacks and (", but %s has only %s available")
+        :format(budget.disk_folders, units.bytes(room)) or ""))
+    end
+    moved_rows(below, level, tiers.seconds, row)
+  end
   bound_row(tiers, row)
   row("search", budget.search_text())
 end

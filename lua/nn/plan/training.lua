@@ -125,7 +125,7 @@ end
 
 -- Refuses a plan that needs more of the disk than there is. tiers: nil if all fits into RAM.
 local function need_disk(tiers)
-  local needed = tiers and (tiers.lower or tiers).disk or 0
+  local needed = tiers and tiers.in_store or 0
   local room = budget.disk_room()
   if room > 0 and needed > room then
     lib.fail("the training cannot fit: it needs %s (%.0f bytes) on the disk, but %s has %s (%.0f "

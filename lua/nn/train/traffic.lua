@@ -29,7 +29,7 @@ function Traffic:begin(step)
   self.zero = {read = 0, written = 0, busy = 0, stalled = 0, step = step, seconds = 0}
   for _, name in ipairs {"sums", "last", "window", "from", "steady"} do self[name] = self.zero end
   local tiers = self.plan and self.plan.tiers
-  local moved = tiers and (tiers.lower or tiers)           -- from and to the disk
+  local moved = tiers and tiers.levels[#tiers.levels]           -- from and to the disk
   if tiers and moved.loaded.total + moved.stored.total > 0 then
     self.planned = {seconds = tiers.seconds, read = moved.loaded.total,
                     written = moved.stored.total}

@@ -56,7 +56,8 @@ local function tiered(disk, share, peak, given)
   end
   if refused > 0 then
     local least, plan = least_if_refused(cfg, disk, ram - 1)
-    local works = least == ram or not least and plan.tiers.slots == 0  -- or all of it fits
+    local all_fits = not least and plan.tiers.levels[1].slots == 0
+    local works = least == ram or all_fits
     assert(works, ("%d bytes work, %s are refused"):format(ram, least and "fewer" or "none"))
   end
   collect()
