@@ -2,7 +2,6 @@
 // its passes know nothing of this, so a program is the same for any number of GPUs, and so are its
 // results: nothing here changes what is computed, or in which order a tile's value is accumulated.
 #pragma once
-#include <string>
 #include <vector>
 
 #include "engine/graph/program.h"
@@ -14,9 +13,6 @@ namespace nn {
 // equal bytes as far as possible. Tasks that neither belong to tokens nor to an owner run beside
 // what they read.
 void place_on_gpus(Program& program, int gpus);
-
-// "blocks.3" of "blocks.3.mlp": the tasks of an element of a list are near each other in time.
-std::string block_of(const char* layer);
 
 // Moves the tasks that only add to what several tiles of tokens share, such as the gradients of
 // weights, behind the other tasks of their layer.

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "engine/graph/gpus/gpus.h"
+#include "engine/graph/layer.h"
 #include "engine/memory/arena.h"
 
 namespace nn {

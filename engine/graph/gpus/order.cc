@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "engine/graph/gpus/gpus.h"
+#include "engine/graph/layer.h"
 
 namespace nn {
 namespace {
@@ -95,12 +96,6 @@ private:
 };
 
 }  // namespace
-
-std::string block_of(const char* layer) {
-    const std::string path = layer;
-    const size_t dot = path.find('.');
-    return path.substr(0, dot == std::string::npos ? dot : path.find('.', dot + 1));
-}
 
 void delay_sums(Program& program) { Delay(program).run(); }
 

@@ -1,24 +1,11 @@
 #include "engine/graph/passes/activations.h"
 
 #include <algorithm>
-#include <cctype>
-#include <string_view>
+
+#include "engine/graph/layer.h"
 
 namespace nn {
 namespace {
-
-// "blocks.3" for "blocks.3.mlp.up": layers of a list are units. Other layers are their own.
-std::string unit_of_layer(std::string_view layer) {
-    for (size_t begin = 0; begin < layer.size();) {
-        const size_t end = std::min(layer.find('.', begin), layer.size());
-        const std::string_view word = layer.substr(begin, end - begin);
-        const auto is_digit = [](unsigned char c) { return std::isdigit(c) != 0; };
-        if (!word.empty() && std::all_of(word.begin(), word.end(), is_digit))
-            return std::string(layer.substr(0, end));
-        begin = end + 1;
-    }
-    return std::string(layer);
-}
 
 bool is_product(const Task& task) { return task.arg.kernel->bound == Bound::products; }
 
@@ -60,14 +47,14 @@ void Activations::find_segments(const Program& program) {
         for (uint32_t t = part.begin; t < part.backward; ++t) {
             const char* const now = program.tasks[t].arg.layer;
             if (t == part.begin || now != layer) {
-                std::string unit = unit_of_layer(now);
-                if (t == part.begin || unit != units_.back()) {
-                    units_.push_back(std::move(unit));
+                std::string block = block_of(now);
+                if (t == part.begin || block != blocks_.back()) {
+                    blocks_.push_back(std::move(block));
                     part_.push_back(uint32_t(parts_.size()));
                 }
                 layer = now;
             }
-            segment_[t] = uint32_t(units_.size()) - 1;
+            segment_[t] = uint32_t(blocks_.size()) - 1;
         }
         parts_.push_back(part);
         begin = part.end;

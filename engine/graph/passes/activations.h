@@ -34,8 +34,8 @@ public:
     uint32_t segment_of(uint32_t task) const { return segment_[task]; }
     // The first task of the backward pass that follows a segment.
     uint32_t backward_of(uint32_t segment) const { return parts_[part_[segment]].backward; }
-    // The layer's name in a segment, "blocks.3" for tasks of "blocks.3.mlp".
-    const std::string& unit_of(uint32_t segment) const { return units_[segment]; }
+    // The block of its layer (graph/layer.h).
+    const std::string& block_in(uint32_t segment) const { return blocks_[segment]; }
     // Whether a tile may be chosen for recomputation.
     bool is_candidate(uint32_t tile) const;
 
@@ -69,7 +69,7 @@ private:
     std::vector<Part> parts_;
     std::vector<uint32_t> segment_;   // of each task
     std::vector<uint32_t> part_;      // of each segment
-    std::vector<std::string> units_;  // of each segment
+    std::vector<std::string> blocks_;  // of each segment
     std::vector<char> is_temporary_;  // of each tile: of the step, neither input nor output
 };
 

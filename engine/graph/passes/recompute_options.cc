@@ -17,7 +17,7 @@ struct Effect {
 };
 
 // The candidates of one layer, by module.
-struct Unit {
+struct Block {
     std::vector<RecomputeOption> modules;
 };
 
@@ -40,8 +40,8 @@ public:
 
     std::vector<RecomputeOption> options() {
         std::vector<RecomputeOption> out;
-        for (Unit& unit : units())
-            for (RecomputeOption& option : in_order(std::move(unit)))
+        for (Block& block : blocks())
+            for (RecomputeOption& option : in_order(std::move(block)))
                 out.push_back(std::move(option));
         std::stable_sort(out.begin(), out.end(),
                          [](const auto& a, const auto& b) { return a.value > b.value; });
@@ -49,48 +49,48 @@ public:
     }
 
 private:
-    std::vector<Unit> units() const {
-        std::vector<Unit> out;
-        std::map<std::string, size_t> unit_number;
+    std::vector<Block> blocks() const {
+        std::vector<Block> out;
+        std::map<std::string, size_t> block_number;
         std::vector<std::map<std::string, size_t>> module_number;
         for (uint32_t tile = 0; tile < chosen_.size(); ++tile) {
             if (!activations_.is_candidate(tile)) continue;
             const auto& use = activations_.tiles()[tile];
-            const auto [unit, is_new] =
-                unit_number.insert({activations_.unit_of(use.segment), out.size()});
+            const auto [block, is_new] =
+                block_number.insert({activations_.block_in(use.segment), out.size()});
             if (is_new) out.emplace_back(), module_number.emplace_back();
-            auto& modules = out[unit->second].modules;
+            auto& modules = out[block->second].modules;
             const std::string layer = program_.tasks[use.writers.back()].arg.layer;
             const auto [module, is_first] =
-                module_number[unit->second].insert({layer, modules.size()});
+                module_number[block->second].insert({layer, modules.size()});
             if (is_first) modules.push_back({layer, {}, 0, 0, 0});
             modules[module->second].tiles.push_back(tile);
         }
         return out;
     }
 
-    // The modules of a unit, the most valuable first, given those before; none that saves nothing.
-    std::vector<RecomputeOption> in_order(Unit unit) {
+    // The modules of a block, the most valuable first, given those before; none that saves nothing.
+    std::vector<RecomputeOption> in_order(Block block) {
         constexpr size_t many = 24;  // modules; a few are compared with each other
-        if (unit.modules.size() > many) unit = merged(unit);
+        if (block.modules.size() > many) block = merged(block);
         std::vector<RecomputeOption> out;
         std::vector<uint32_t> tiles;  // of the modules in `out`
         Effect before;
         double last_value = std::numeric_limits<double>::infinity();
-        while (!unit.modules.empty()) {
+        while (!block.modules.empty()) {
             size_t best = 0;
             double most = -1;
             Effect effect_of_best;
-            for (size_t i = 0; i < unit.modules.size(); ++i) {
-                const Effect effect = effect_of(tiles, unit.modules[i].tiles);
+            for (size_t i = 0; i < block.modules.size(); ++i) {
+                const Effect effect = effect_of(tiles, block.modules[i].tiles);
                 const double value = (effect.byte_seconds - before.byte_seconds) /
                                      std::max(effect.seconds - before.seconds, 1e-9);
                 if (value > most && effect.bytes > before.bytes)
                     best = i, most = value, effect_of_best = effect;
             }
             if (most <= 0) break;
-            RecomputeOption option = std::move(unit.modules[best]);
-            unit.modules.erase(unit.modules.begin() + long(best));
+            RecomputeOption option = std::move(block.modules[best]);
+            block.modules.erase(block.modules.begin() + long(best));
             option.bytes = effect_of_best.bytes - before.bytes;
             option.seconds = effect_of_best.seconds - before.seconds;
             option.value = last_value = std::min(last_value, most);
@@ -101,16 +101,16 @@ private:
         return out;
     }
 
-    static Unit merged(const Unit& unit) {
-        RecomputeOption all = unit.modules.front();
-        for (size_t i = 1; i < unit.modules.size(); ++i) {
-            const auto& tiles = unit.modules[i].tiles;
+    static Block merged(const Block& block) {
+        RecomputeOption all = block.modules.front();
+        for (size_t i = 1; i < block.modules.size(); ++i) {
+            const auto& tiles = block.modules[i].tiles;
             all.tiles.insert(all.tiles.end(), tiles.begin(), tiles.end());
         }
         return {{std::move(all)}};
     }
 
-    // Of tiles of one unit, in two lists.
+    // Of tiles of one block, in two lists.
     Effect effect_of(const std::vector<uint32_t>& first, const std::vector<uint32_t>& second) {
         Effect out;
         Activations::Needed needed;
