@@ -12,9 +12,9 @@
 #include "engine/executor/replay.h"
 #include "engine/io/tensor_file.h"
 #include "engine/ops/op.h"
-#include "engine/runtime/waits.h"
 #include "engine/text/tokenizer.h"
 #include "engine/tile/tensor.h"
+#include "engine/workers/waits.h"
 
 namespace nn::capi {
 

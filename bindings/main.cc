@@ -28,8 +28,8 @@ extern "C" {
 #include "engine/base/user_cache.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/control.h"
-#include "engine/runtime/waits.h"
-#include "engine/runtime/watchdog.h"
+#include "engine/workers/waits.h"
+#include "engine/workers/watchdog.h"
 #include "nn_version.h"
 
 namespace {

@@ -9,14 +9,14 @@
 #include "engine/machine/memory_limit.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
+#include "engine/residency/homes.h"
 #include "engine/rules/rules.h"
-#include "engine/runtime/homes.h"
 #include "engine/runtime/host_copy.h"
 #include "engine/runtime/ranks.h"
 #include "engine/runtime/session.h"
-#include "engine/runtime/waits.h"
-#include "engine/runtime/workers.h"
 #include "engine/schedule/pipeline.h"
+#include "engine/workers/waits.h"
+#include "engine/workers/workers.h"
 
 using namespace nn;
 using namespace nn::capi;

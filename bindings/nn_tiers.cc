@@ -13,9 +13,8 @@
 #include "engine/memory/disk_rate.h"
 #include "engine/memory/stalls.h"
 #include "engine/plan/plan.h"
-#include "engine/runtime/homes.h"
+#include "engine/residency/homes.h"
 #include "engine/runtime/session.h"
-#include "engine/runtime/workers.h"
 #include "engine/schedule/choose_activations.h"
 #include "engine/tiers/found_plan.h"
 #include "engine/tiers/plan.h"
@@ -23,6 +22,7 @@
 #include "engine/tiers/search.h"
 #include "engine/tiers/search_time.h"
 #include "engine/tiers/store_places.h"
+#include "engine/workers/workers.h"
 
 using namespace nn;
 using namespace nn::capi;

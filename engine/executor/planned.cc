@@ -13,10 +13,10 @@
 #include "engine/memory/admission.h"
 #include "engine/runtime/rank_transfers.h"
 #include "engine/runtime/submit.h"
-#include "engine/runtime/waits.h"
-#include "engine/runtime/workers.h"
 #include "engine/schedule/pipeline.h"
 #include "engine/tiers/store_places.h"
+#include "engine/workers/waits.h"
+#include "engine/workers/workers.h"
 
 namespace nn {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "engine/graph/program.h"
-#include "engine/runtime/deferred.h"
-#include "engine/runtime/homes.h"
+#include "engine/residency/homes.h"
 #include "engine/tiers/plan.h"
+#include "engine/workers/deferred.h"
 
 namespace nn {
 

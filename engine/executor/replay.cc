@@ -18,10 +18,10 @@
 #include "engine/runtime/ranks.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/submit.h"
-#include "engine/runtime/waits.h"
-#include "engine/runtime/worker.h"
-#include "engine/runtime/workers.h"
 #include "engine/schedule/pipeline.h"
+#include "engine/workers/waits.h"
+#include "engine/workers/worker.h"
+#include "engine/workers/workers.h"
 
 namespace nn {
 namespace {

@@ -1,6 +1,6 @@
 // The cost model, which predicts the time of a task for submission, passes, simulation and plans. A
 // kernel declares what bounds it; rates come from the machine's description, from measurements
-// (runtime/rates.h, plan/measure.h), or are nominal.
+// (workers/rates.h, plan/measure.h), or are nominal.
 #pragma once
 #include <vector>
 

@@ -10,10 +10,10 @@
 #include "engine/base/error.h"
 #include "engine/base/threads.h"
 #include "engine/io/output_file.h"
-#include "engine/runtime/deferred.h"
-#include "engine/runtime/failures.h"
-#include "engine/runtime/homes.h"
-#include "engine/runtime/waits.h"
+#include "engine/residency/homes.h"
+#include "engine/workers/deferred.h"
+#include "engine/workers/failures.h"
+#include "engine/workers/waits.h"
 
 namespace nn {
 namespace {

@@ -16,7 +16,7 @@ struct ArenaInfo {
 void* arena_allocate(size_t bytes);  // 64-byte aligned; nullptr if the system has no memory
 void arena_free(void* block, size_t bytes);
 // The block that StarPU gets without GPUs if the system refuses memory; nothing reads or writes it.
-// Its task fails with no_memory_for() (runtime/worker.cc). Without it, StarPU would repeat the
+// Its task fails with no_memory_for() (workers/worker.cc). Without it, StarPU would repeat the
 // allocation forever. With GPUs, the watchdog reports such repetitions after 10 seconds.
 void* refused_block();
 int64_t arena_failures();                 // how often the system had no memory

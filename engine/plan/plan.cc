@@ -6,9 +6,9 @@
 #include "engine/graph/cost.h"
 #include "engine/graph/passes/loops.h"
 #include "engine/machine/description.h"
-#include "engine/runtime/homes.h"
-#include "engine/runtime/rates.h"
-#include "engine/runtime/workers.h"
+#include "engine/residency/homes.h"
+#include "engine/workers/rates.h"
+#include "engine/workers/workers.h"
 
 namespace nn {
 namespace {

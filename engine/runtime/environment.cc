@@ -19,7 +19,7 @@
 #include "engine/base/user_cache.h"
 #include "engine/machine/host.h"
 #include "engine/machine/ranks.h"
-#include "engine/runtime/tier_settings.h"
+#include "engine/residency/tier_settings.h"
 
 namespace nn {
 namespace {

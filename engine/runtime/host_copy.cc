@@ -12,12 +12,12 @@
 #include "engine/base/interrupts.h"
 #include "engine/memory/arena.h"
 #include "engine/profile/records.h"
-#include "engine/runtime/failures.h"
-#include "engine/runtime/handles.h"
-#include "engine/runtime/homes.h"
+#include "engine/residency/homes.h"
 #include "engine/runtime/session.h"
-#include "engine/runtime/waits.h"
-#include "engine/runtime/watchdog.h"
+#include "engine/workers/failures.h"
+#include "engine/workers/handles.h"
+#include "engine/workers/waits.h"
+#include "engine/workers/watchdog.h"
 
 namespace nn {
 namespace {

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "engine/ranks/transport.h"
-#include "engine/runtime/homes.h"
+#include "engine/residency/homes.h"
 #include "engine/runtime/submit.h"
-#include "engine/runtime/waits.h"
+#include "engine/workers/waits.h"
 
 namespace nn {
 namespace {

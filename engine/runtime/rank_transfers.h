@@ -1,13 +1,13 @@
 // Submits transfers of tiles between ranks. A tile in a slot on a GPU passes through a staging
-// buffer (runtime/slots.h). Main thread only.
+// buffer (residency/slots.h). Main thread only.
 #pragma once
 #include "engine/graph/program.h"
-#include "engine/runtime/handles.h"
+#include "engine/workers/handles.h"
 
 namespace nn {
 
-// slots: the handles of the slots of the task's tiles in planned memory (runtime/slots.h), null for
-// tiles outside of slots. These handles have the bytes of the tiles.
+// slots: the handles of the slots of the task's tiles in planned memory (residency/slots.h), null
+// for tiles outside of slots. These handles have the bytes of the tiles.
 void submit_rank_transfer(const Task& task, const StarpuHandle* slots = nullptr);
 
 // Sends or receives a tile outside of plans.

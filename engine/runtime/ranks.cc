@@ -11,12 +11,12 @@
 #include "engine/machine/ranks.h"
 #include "engine/ranks/control.h"
 #include "engine/ranks/transport.h"
-#include "engine/runtime/deferred.h"
-#include "engine/runtime/handles.h"
 #include "engine/runtime/rank_transfers.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/submit.h"
-#include "engine/runtime/waits.h"
+#include "engine/workers/deferred.h"
+#include "engine/workers/handles.h"
+#include "engine/workers/waits.h"
 #include "kernels/products/products.h"
 
 namespace nn {

@@ -13,12 +13,12 @@
 #include "engine/graph/sink.h"
 #include "engine/memory/arena.h"
 #include "engine/profile/records.h"
-#include "engine/runtime/handles.h"
-#include "engine/runtime/homes.h"
+#include "engine/residency/homes.h"
 #include "engine/runtime/session.h"
-#include "engine/runtime/waits.h"
-#include "engine/runtime/worker.h"
-#include "engine/runtime/workers.h"
+#include "engine/workers/handles.h"
+#include "engine/workers/waits.h"
+#include "engine/workers/worker.h"
+#include "engine/workers/workers.h"
 
 namespace nn {
 namespace {

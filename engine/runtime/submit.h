@@ -4,7 +4,7 @@
 
 #include "engine/graph/gpus/gpus.h"
 #include "engine/graph/task.h"
-#include "engine/runtime/handles.h"
+#include "engine/workers/handles.h"
 
 namespace nn {
 
@@ -27,7 +27,7 @@ bool runs_on_gpus();
 void submit_group(const TaskGroup& group, const std::vector<const TaskArg*>& patched,
                   int32_t priority);
 // Makes all workers but one join the team until the expected team tasks have run
-// (runtime/worker.h). Call it after submitting those tasks: the submission needs a core too.
+// (workers/worker.h). Call it after submitting those tasks: the submission needs a core too.
 void submit_team();
 // StarPU frees the tile's memory after the last submitted task that uses it.
 void submit_invalidation(Tile& tile);

@@ -14,12 +14,12 @@
 #include "engine/memory/arena.h"
 #include "engine/plan/plan.h"
 #include "engine/ranks/control.h"
-#include "engine/runtime/homes.h"
-#include "engine/runtime/workers.h"
+#include "engine/residency/homes.h"
 #include "engine/schedule/distribute_over_ranks.h"
 #include "engine/schedule/needs_plan.h"
 #include "engine/tiers/search_time.h"
 #include "engine/tiers/store_places.h"
+#include "engine/workers/workers.h"
 
 namespace nn {
 namespace {

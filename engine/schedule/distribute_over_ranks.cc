@@ -9,8 +9,8 @@
 #include "engine/machine/description.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/control.h"
+#include "engine/residency/tier_settings.h"
 #include "engine/runtime/ranks.h"
-#include "engine/runtime/tier_settings.h"
 #include "engine/tiers/order.h"
 
 namespace nn {

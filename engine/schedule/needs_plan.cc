@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/runtime/homes.h"
+#include "engine/residency/homes.h"
 
 namespace nn {
 

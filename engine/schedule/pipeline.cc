@@ -7,7 +7,7 @@
 #include "engine/machine/description.h"
 #include "engine/machine/ranks.h"
 #include "engine/plan/plan.h"
-#include "engine/runtime/homes.h"
+#include "engine/residency/homes.h"
 #include "engine/schedule/choose_activations.h"
 #include "engine/schedule/distribute_over_ranks.h"
 #include "engine/schedule/needs_plan.h"

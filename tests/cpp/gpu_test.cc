@@ -2,7 +2,7 @@
 // they are skipped.
 #include <starpu.h>
 
-#include "engine/runtime/handles.h"
+#include "engine/workers/handles.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {

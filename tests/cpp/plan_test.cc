@@ -8,7 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/kept_numbers.h"
 #include "engine/machine/machine.h"
-#include "engine/runtime/rates.h"
+#include "engine/workers/rates.h"
 #include "tests/cpp/engine_test.h"
 #include "tests/cpp/kept_folder.h"
 

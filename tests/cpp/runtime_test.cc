@@ -7,9 +7,9 @@
 #include <cstdlib>
 
 #include "engine/graph/cost.h"
-#include "engine/runtime/handles.h"
-#include "engine/runtime/rates.h"
 #include "engine/runtime/session.h"
+#include "engine/workers/handles.h"
+#include "engine/workers/rates.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {

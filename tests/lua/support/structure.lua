@@ -7,7 +7,8 @@ local M = {}
 -- A file may include or require what stands in its own folder and before it in these lists.
 M.rooms = {"kernels", "engine", "bindings"}
 M.engine = {"base", "machine", "ranks", "memory", "tile", "graph", "tiers", "rules", "ops",
-            "profile", "runtime", "plan", "schedule", "executor", "io", "text"}
+            "profile", "workers", "residency", "runtime", "plan", "schedule", "executor", "io",
+            "text"}
 M.lua = {"nn.base", "nn.core", "nn.io", "nn.unicode", "nn.chat", "nn.text", "nn.data", "nn.models",
          "nn.measure", "nn.plan", "nn.train", "nn", "nn.help", "nn.test", "repl", "health",
          "completion"}

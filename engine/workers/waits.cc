@@ -1,4 +1,4 @@
-#include "engine/runtime/waits.h"
+#include "engine/workers/waits.h"
 
 #include <starpu.h>
 #include <time.h>
@@ -7,10 +7,10 @@
 #include "engine/base/interrupts.h"
 #include "engine/profile/records.h"
 #include "engine/ranks/transport.h"
-#include "engine/runtime/deferred.h"
-#include "engine/runtime/failures.h"
-#include "engine/runtime/watchdog.h"
-#include "engine/runtime/workers.h"
+#include "engine/workers/deferred.h"
+#include "engine/workers/failures.h"
+#include "engine/workers/watchdog.h"
+#include "engine/workers/workers.h"
 
 namespace nn {
 namespace {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "engine/memory/store.h"
-#include "engine/runtime/handles.h"
 #include "engine/tiers/placement.h"
 #include "engine/tiers/slot_table.h"
+#include "engine/workers/handles.h"
 
 namespace nn {
 

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/runtime/slots.h"
-#include "engine/runtime/tier_settings.h"
+#include "engine/residency/slots.h"
+#include "engine/residency/tier_settings.h"
 #include "engine/tiers/plan.h"
 
 namespace nn {

@@ -5,7 +5,7 @@
 #pragma once
 #include <string>
 
-#include "engine/runtime/handles.h"
+#include "engine/workers/handles.h"
 
 namespace nn {
 

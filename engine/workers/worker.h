@@ -1,5 +1,5 @@
 // Runs tasks on workers: one generic codelet converts StarPU's buffers to pointers and calls the
-// kernel. A kernel's error fails the task's dependents (runtime/failures.h).
+// kernel. A kernel's error fails the task's dependents (workers/failures.h).
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-#include "engine/runtime/watchdog.h"
+#include "engine/workers/watchdog.h"
 
 #include <starpu.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@
 #include "engine/graph/task.h"
 #include "engine/memory/arena.h"
 #include "engine/ranks/transport.h"
-#include "engine/runtime/workers.h"
+#include "engine/workers/workers.h"
 
 namespace nn {
 namespace {

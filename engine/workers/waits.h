@@ -1,5 +1,5 @@
 // Waits for tasks. A signal ends a wait unless interrupts are deferred; a hung task makes it fail
-// (runtime/watchdog.h). Main thread only.
+// (workers/watchdog.h). Main thread only.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "engine/runtime/deferred.h"
+#include "engine/workers/deferred.h"
 
 #include <unordered_set>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "engine/runtime/gpu.h"
+#include "engine/workers/gpu.h"
 
 #if defined(NN_CUDA)
 #include <cuda_runtime_api.h>
@@ -13,8 +13,8 @@
 #include "engine/graph/task.h"
 #include "engine/memory/arena.h"
 #include "engine/profile/records.h"
-#include "engine/runtime/watchdog.h"
-#include "engine/runtime/workers.h"
+#include "engine/workers/watchdog.h"
+#include "engine/workers/workers.h"
 #include "kernels/cuda/device.h"
 
 namespace nn {

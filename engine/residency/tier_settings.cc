@@ -1,4 +1,4 @@
-#include "engine/runtime/tier_settings.h"
+#include "engine/residency/tier_settings.h"
 
 #include <starpu.h>
 #include <sys/stat.h>
@@ -24,9 +24,9 @@
 #include "engine/memory/disk_rate.h"
 #include "engine/memory/stalls.h"
 #include "engine/memory/striped_store.h"
-#include "engine/runtime/host_store.h"
-#include "engine/runtime/slots.h"
-#include "engine/runtime/workers.h"
+#include "engine/residency/host_store.h"
+#include "engine/residency/slots.h"
+#include "engine/workers/workers.h"
 
 namespace nn {
 namespace {

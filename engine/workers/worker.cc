@@ -1,4 +1,4 @@
-#include "engine/runtime/worker.h"
+#include "engine/workers/worker.h"
 
 #include <starpu.h>
 
@@ -14,10 +14,10 @@
 #include "engine/memory/arena.h"
 #include "engine/memory/stalls.h"
 #include "engine/profile/records.h"
-#include "engine/runtime/failures.h"
-#include "engine/runtime/gpu.h"
-#include "engine/runtime/rates.h"
-#include "engine/runtime/watchdog.h"
+#include "engine/workers/failures.h"
+#include "engine/workers/gpu.h"
+#include "engine/workers/rates.h"
+#include "engine/workers/watchdog.h"
 #include "kernels/team.h"
 
 namespace nn {

@@ -1,4 +1,4 @@
-#include "engine/runtime/handles.h"
+#include "engine/workers/handles.h"
 
 #include <starpu.h>
 
@@ -9,7 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
-#include "engine/runtime/watchdog.h"
+#include "engine/workers/watchdog.h"
 
 namespace nn {
 namespace {

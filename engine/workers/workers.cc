@@ -1,4 +1,4 @@
-#include "engine/runtime/workers.h"
+#include "engine/workers/workers.h"
 
 #include <starpu.h>
 

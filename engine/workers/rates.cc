@@ -1,4 +1,4 @@
-#include "engine/runtime/rates.h"
+#include "engine/workers/rates.h"
 
 #include <starpu.h>
 
@@ -13,8 +13,8 @@
 #include "engine/base/error.h"
 #include "engine/graph/cost.h"
 #include "engine/memory/arena.h"
-#include "engine/runtime/gpu.h"
-#include "engine/runtime/workers.h"
+#include "engine/workers/gpu.h"
+#include "engine/workers/workers.h"
 #include "kernels/params/copy.h"
 #include "kernels/params/fill.h"
 #include "kernels/params/gemm.h"

@@ -1,4 +1,4 @@
-#include "engine/runtime/slots.h"
+#include "engine/residency/slots.h"
 
 #include <starpu.h>
 #include <sys/mman.h>
@@ -12,11 +12,11 @@
 #include "engine/base/error.h"
 #include "engine/memory/arena.h"
 #include "engine/memory/disk.h"
-#include "engine/runtime/failures.h"
-#include "engine/runtime/gpu.h"
-#include "engine/runtime/watchdog.h"
-#include "engine/runtime/worker.h"
-#include "engine/runtime/workers.h"
+#include "engine/workers/failures.h"
+#include "engine/workers/gpu.h"
+#include "engine/workers/watchdog.h"
+#include "engine/workers/worker.h"
+#include "engine/workers/workers.h"
 
 namespace nn {
 namespace {

@@ -1,10 +1,10 @@
-#include "engine/runtime/host_store.h"
+#include "engine/residency/host_store.h"
 
 #include <utility>
 
 #include "engine/base/error.h"
 #include "engine/memory/arena.h"
-#include "engine/runtime/gpu.h"
+#include "engine/workers/gpu.h"
 
 namespace nn {
 namespace {

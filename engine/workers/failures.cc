@@ -1,4 +1,4 @@
-#include "engine/runtime/failures.h"
+#include "engine/workers/failures.h"
 
 #include <starpu.h>
 

@@ -1,4 +1,4 @@
-#include "engine/runtime/homes.h"
+#include "engine/residency/homes.h"
 
 #include <starpu.h>
 
@@ -9,10 +9,10 @@
 
 #include "engine/base/error.h"
 #include "engine/memory/arena.h"
-#include "engine/runtime/deferred.h"
-#include "engine/runtime/failures.h"
-#include "engine/runtime/waits.h"
-#include "engine/runtime/workers.h"
+#include "engine/workers/deferred.h"
+#include "engine/workers/failures.h"
+#include "engine/workers/waits.h"
+#include "engine/workers/workers.h"
 
 namespace nn {
 namespace {
