@@ -20,8 +20,8 @@ end
 
 local most = math.huge                           -- inside limited()
 
---- count(microbatches) -> how many microbatches nn.accumulate makes of so many, and the number of
---- microbatches, at most `microbatches`, that divide evenly into shards: each shard has as many.
+--- count(microbatches) -> that number rounded up to a multiple of the shards, which nn.accumulate
+--- makes of it; and rounded down, but at least one for each shard.
 function M.count(microbatches)
   local shards = cluster.shards()
   return math.ceil(microbatches / shards) * shards,

@@ -68,11 +68,15 @@ function M.step(build, rows, context, measured, inputs, microbatches)
 end
 
 -- The functions of step_plan.plans() for the steps of a loader, and the number of which
--- data.batch must be a multiple, so that each shard has as many rows; others are rounded up.
+-- data.batch must be a multiple, so that each shard has as many rows. They round others up.
 local function planner(build, loader, available)
   local microbatches = loader.rows / loader.batch_size
   local unit = 1
   while unit * microbatches % accumulate.count(microbatches) > 0 do unit = unit + 1 end
+  if loader.batch_size % unit > 0 then
+    lib.fail("data.batch=%d does not divide evenly into %d shards; it must be a multiple of %d",
+             loader.batch_size, cluster.shards(), unit)
+  end
   local function inputs(rows) return loader:inputs(rows) end
   local plan, needs, spared = step_plan.plans(function(count, measured)
     return M.step(build, count * unit * microbatches, loader.context, measured, inputs,
