@@ -1,5 +1,7 @@
 #include "engine/machine/machine.h"
 
+#include <algorithm>
+
 #include "engine/base/error.h"
 
 namespace nn {
@@ -19,6 +21,18 @@ const WorkerGroup* Machine::group(Device device) const {
     for (const WorkerGroup& g : workers)
         if (g.device == device) return &g;
     return nullptr;
+}
+
+double Machine::link_to(NodeKind kind) const {
+    double out = 0;
+    for (const Link& link : links) {
+        const int other = std::max(link.from, link.to);  // RAM is first
+        const MemoryNode& node = nodes[size_t(other)];
+        if (node.kind != kind || node.number != 0) continue;
+        if (link.bytes_per_second <= 0) return 0;
+        out = out > 0 ? std::min(out, link.bytes_per_second) : link.bytes_per_second;
+    }
+    return out;
 }
 
 int64_t Machine::bytes(NodeKind kind) const {

@@ -48,6 +48,8 @@ struct Machine {
     int count(Device device) const;                 // workers
     const WorkerGroup* group(Device device) const;  // the first; nullptr if none
     int64_t bytes(NodeKind kind) const;             // of all nodes of that kind
+    // Bytes/s of the slower direction between RAM and the first node of a kind; 0: unknown.
+    double link_to(NodeKind kind) const;
 };
 
 }  // namespace nn

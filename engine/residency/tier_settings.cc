@@ -89,7 +89,17 @@ StoreUse use_of(const std::shared_ptr<Store>& store) {
 
 const TierSettings& tiers() { return state().settings; }
 
-int64_t rest_of_gpu() { return node_memory(only_gpu().node).limit - tiers().bytes(NodeKind::gpu); }
+// Whether plans are for a described GPU, and this machine has none.
+static bool gpu_is_only_described() {
+    return machine_is_described() && host().count(Device::cuda) == 0;
+}
+
+static int64_t memory_of_gpu() {
+    return gpu_is_only_described() ? tile_bytes_on_gpus(machine())
+                                   : node_memory(only_gpu().node).limit;
+}
+
+int64_t rest_of_gpu() { return memory_of_gpu() - tiers().bytes(NodeKind::gpu); }
 
 std::shared_ptr<Store> pinned_ram() {
     auto& store = state().pinned;
@@ -119,24 +129,32 @@ void drop_stores() {
         starpu_memory_deallocate(unsigned(only_gpu().node), size_t(bytes));
 }
 
-// Leaves a part of the GPU's memory to slots. StarPU takes the rest for small tiles and eager
-// tasks.
-static void take_from_starpu(int64_t bytes) {
+// Small tiles and eager tasks need the rest of the GPU's memory.
+static void check_bytes_of_gpu(int64_t bytes) {
     constexpr int64_t rest = int64_t(64) << 20;
+    const int64_t memory = memory_of_gpu();
+    if (bytes + rest > memory)
+        fail(
+            "memory.gpu: %s are too many, because %s of the GPU's %s must remain for small tiles; "
+            "at most %lld bytes are possible",
+            human_bytes(double(bytes)).c_str(), human_bytes(double(rest)).c_str(),
+            human_bytes(double(memory)).c_str(),
+            static_cast<long long>(std::max<int64_t>(0, memory - rest)));
+}
+
+// Leaves a part of the GPU's memory to slots, and the rest to StarPU.
+static void take_from_starpu(int64_t bytes) {
     const auto count = first_streams().size();
+    if (gpu_is_only_described())
+        fail("memory.gpu: this machine has no GPU, so there are only plans for the described one");
     if (count != 1)
         fail(
             "memory.gpu plans the memory of one GPU for each process, but %zu are in use; start a "
             "rank for each of the host's %d GPUs (nnlua --ranks %d SCRIPT), or choose one with "
             "nn.devices{gpus=1}",
             count, gpus_of_host(), gpus_of_host());
+    check_bytes_of_gpu(bytes);
     const NodeMemory memory = node_memory(only_gpu().node);
-    if (bytes + rest > memory.limit)
-        fail(
-            "memory.gpu: %s are too many, because %s of the GPU's %s must remain for small tiles; "
-            "at most %lld bytes are possible",
-            human_bytes(double(bytes)).c_str(), human_bytes(double(rest)).c_str(),
-            human_bytes(double(memory.limit)).c_str(), static_cast<long long>(memory.limit - rest));
     if (starpu_memory_allocate(unsigned(only_gpu().node), size_t(bytes), 0) != 0)
         fail("memory.gpu: %s are not free, %s of %s are in use; set it before tensors are created",
              human_bytes(double(bytes)).c_str(), human_bytes(double(memory.used)).c_str(),
@@ -169,7 +187,9 @@ void set_tiers(const TierSettings& settings) {
         }
         capacity = free_space(settings.disk_folders);
     }
-    if (settings.on_gpu()) take_from_starpu(settings.bytes(NodeKind::gpu));
+    if (settings.on_gpu())
+        (gpu_is_only_described() ? check_bytes_of_gpu
+                                 : take_from_starpu)(settings.bytes(NodeKind::gpu));
     if (settings.has_disk() || tiers().has_disk() || !settings.on_gpu()) {
         set_disk_capacity(capacity);
         set_budget(settings.bytes(NodeKind::ram));
@@ -213,8 +233,9 @@ void note_eager_tile(int64_t bytes) {
 
 static TierRates disk_rates(int workers) {
     constexpr double nominal_rate = 1e9, transfer_seconds = 1e-4;
+    const double described = machine().link_to(NodeKind::disk);
     const double measured = state().measured_rate > 0 ? state().measured_rate : nominal_rate;
-    const double share = measured / ranks().on_host;
+    const double share = described > 0 ? described : measured / ranks().on_host;
     const double limit = tiers().disk_rate * double(tiers().disk_folders.size());
     return {workers, limit > 0 ? limit : share, transfer_seconds};
 }
@@ -230,10 +251,14 @@ int64_t disk_room() {
 static LevelLimits limits_of(const TierLevel& level, const Program& program) {
     constexpr double copy_seconds = 1e-5;
     if (level.kind == NodeKind::gpu) {
-        const GpuDevice gpu = only_gpu();
+        constexpr double nominal_rate = 2.5e10;  // PCIe 4.0
+        const GpuDevice gpu =
+            gpu_is_only_described() ? GpuDevice{0, 0, 1, nominal_rate} : only_gpu();
+        const double described = machine().link_to(NodeKind::gpu);
+        const double rate = described > 0 ? described : gpu.link_rate;
         return {level.bytes,
                 0,
-                {gpu.streams, gpu.link_rate, copy_seconds, true},
+                {gpu.streams, rate, copy_seconds, true},
                 "the GPU's memory",
                 "memory.gpu"};
     }

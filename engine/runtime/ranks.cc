@@ -6,6 +6,7 @@
 #include <ranges>
 
 #include "engine/base/error.h"
+#include "engine/graph/passes/owners.h"
 #include "engine/machine/description.h"
 #include "engine/machine/host.h"
 #include "engine/machine/ranks.h"
@@ -47,20 +48,6 @@ bool is_elsewhere(const Tile& tile) { return is_elsewhere(tile, ranks().rank); }
 // Messages cost more than the memory of smaller tiles, such as biases, and MPI may buffer those.
 constexpr size_t most_shared = transport::buffered_bytes;
 
-// The rank that owns the fewest bytes so far. In a plan, nothing that exists counts.
-int next_owner(size_t bytes) {
-    static std::vector<size_t> existing(size_t(ranks().count), 0), planned;
-    static uint32_t plan = 0;
-    if (plan != recording_number()) {
-        plan = recording_number();
-        planned.assign(size_t(machine().ranks), 0);
-    }
-    std::vector<size_t>& owned = plan ? planned : existing;
-    const auto least = std::ranges::min_element(owned);
-    *least += bytes;
-    return int(least - owned.begin());
-}
-
 void check_tiles(const Tensor& tensor, const Tensor& like) {
     if (like.tiles() != tensor.tiles())
         fail("a tensor of %lld tiles cannot have the owners of one of %lld",
@@ -99,13 +86,14 @@ void drop_kept_elsewhere(const Program& program) {
 }
 
 void keep_on_owners(const Tensor& tensor, const Tensor* like) {
-    if ((recording_number() ? machine().ranks : ranks().count) == 1) return;
+    const int ranks = recording_number() ? machine().ranks : nn::ranks().count;
+    if (ranks == 1) return;
     if (like) check_tiles(tensor, *like);
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
         Tile& tile = *tensor.tile(i);
         if (like ? !like->tile(i)->only_owner : tile.bytes <= most_shared) continue;
-        const int owner = like ? like->tile(i)->owner : next_owner(tile.bytes);
-        tile.keep_on(owner, owner == ranks().rank);
+        const int owner = like ? like->tile(i)->owner : owner_of_new(tile.bytes, ranks);
+        tile.keep_on(owner, owner == nn::ranks().rank);
         if (is_elsewhere(tile)) drop(tile);
     }
 }

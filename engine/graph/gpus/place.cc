@@ -24,7 +24,7 @@ public:
     void run() {
         begin_lanes();
         for (uint32_t t = 0; t < accesses_.tasks(); ++t) follow_lane(t);
-        choose_owners();
+        divide_updates();
         for (uint32_t t = accesses_.tasks(); t-- > 0;) follow_users(t);
     }
 
@@ -94,10 +94,10 @@ private:
         const Task& task = program_.tasks[t];
         if (task.gpu != nobody && !task.arg.in_place) return false;
         for (int i = 0; i < task.handles; ++i)
-            if (is_owned(task, i)) return true;
+            if (changes_parameter(task, i)) return true;
         return false;
     }
-    static bool is_owned(const Task& task, int i) {
+    static bool changes_parameter(const Task& task, int i) {
         const TileKind kind = task.tiles[i]->kind;
         return task.writes(i) && task.tiles[i]->persists() &&
                (kind == weights || kind == optimizer_state);
@@ -105,34 +105,34 @@ private:
 
     uint32_t number_of(const Task& task) const { return uint32_t(&task - program_.tasks.data()); }
 
-    void choose_owners() {
+    void divide_updates() {
         std::vector<Change> updates;
         for (uint32_t t = 0; t < accesses_.tasks(); ++t) {
             if (!is_update(t)) continue;
             const Task& task = program_.tasks[t];
             size_t bytes = 0;
             for (int i = 0; i < task.handles; ++i)
-                if (is_owned(task, i)) bytes += task.tiles[i]->bytes;
+                if (changes_parameter(task, i)) bytes += task.tiles[i]->bytes;
             updates.push_back({&task, bytes});
         }
         divide_changes(
-            std::move(updates), gpus_, [&](const Task& task) { return owner_of(task); },
-            [&](const Task& task, int owner) { return own(number_of(task), owner); });
+            std::move(updates), gpus_, [&](const Task& task) { return gpu_of_update(task); },
+            [&](const Task& task, int owner) { return give_to(number_of(task), owner); });
     }
-    int owner_of(const Task& task) const {
+    int gpu_of_update(const Task& task) const {
         int owner = nobody;
         for (int i = 0; i < task.handles; ++i)
-            if (is_owned(task, i))
+            if (changes_parameter(task, i))
                 owner = std::max(owner, gpu_of_[access(number_of(task), i).tile]);
         return owner;
     }
-    size_t own(uint32_t t, int owner) {
+    size_t give_to(uint32_t t, int owner) {
         Task& task = program_.tasks[t];
         task.gpu = int16_t(owner), task.lane = 0;
         size_t out = 0;
         for (int i = 0; i < task.handles; ++i) {
             int& gpu = gpu_of_[access(t, i).tile];
-            if (!is_owned(task, i) || gpu != nobody) continue;
+            if (!changes_parameter(task, i) || gpu != nobody) continue;
             gpu = owner;
             out += task.tiles[i]->bytes;
         }

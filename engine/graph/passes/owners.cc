@@ -51,6 +51,17 @@ void divide_changes(std::vector<Change> changes, int parts,
     }
 }
 
+int owner_of_new(size_t bytes, int ranks) {
+    static std::vector<size_t> existing, planned;
+    static uint32_t plan = 0;
+    if (std::exchange(plan, recording_number()) != recording_number()) planned.clear();
+    std::vector<size_t>& owned = plan ? planned : existing;
+    owned.resize(size_t(ranks), 0);
+    const auto least = std::ranges::min_element(owned);
+    *least += bytes;
+    return int(least - owned.begin());
+}
+
 void choose_owners(Program& program, const RankOf& me) {
     if (program.shards > 0 && program.shards < me.ranks)
         fail("compile: %d shards of the batch for %d ranks; each rank needs at least one",

@@ -1,5 +1,5 @@
-// Maps of owners: which rank, or which GPU of it, changes each persistent tile. An owning rank also
-// keeps what only owners keep.
+// Maps of owners: which rank, or which GPU of it, changes each persistent tile. What only owners
+// keep (Tile::only_owner) has a value nowhere else between two runs.
 #pragma once
 #include <functional>
 #include <vector>
@@ -27,6 +27,10 @@ struct Change {
 void divide_changes(std::vector<Change> changes, int parts,
                     const std::function<int(const Task&)>& owner_of,
                     const std::function<size_t(const Task&, int)>& own);
+
+// The owner of a new tile of so many bytes, which only its owner will keep: the rank with the
+// fewest such bytes so far. In a plan, only those of the plan count.
+int owner_of_new(size_t bytes, int ranks);
 
 // Sets Tile::owner of what tasks change that belong to no shard. Tiles that one task changes have
 // one owner. All ranks choose alike.
