@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/graph/context.h"
+#include "engine/machine/description.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 
@@ -66,7 +67,10 @@ std::string worker_name(int worker) {
 
 GpuDevice only_gpu() {
     const std::vector<int> gpus = first_streams();
-    if (gpus.size() != 1) fail("one GPU is needed, not %zu", gpus.size());
+    if (gpus.empty())
+        fail("memory.gpu needs a GPU, and this machine has none%s",
+             machine_is_described() ? "; it can only plan for the described one" : "");
+    if (gpus.size() > 1) fail("one GPU is needed, not %zu", gpus.size());
     const auto node = starpu_worker_get_memory_node(unsigned(gpus[0]));
     const double megabytes = std::min(starpu_transfer_bandwidth(STARPU_MAIN_RAM, node),
                                       starpu_transfer_bandwidth(node, STARPU_MAIN_RAM));

@@ -173,4 +173,41 @@ t.case("the larger presets choose the dtype and say why, and a resumed run keeps
   t.same(kept.model.dtype, "bf16")
 end)
 
+-- The plan of a step that exceeds memory.gpu or memory.ram on a described machine.
+local function planned(machine, words)
+  return t.shell(("cd %s; NNLUA_MACHINE='%s' timeout -k 5 60 $NNLUA %s/recipes/gpt2_train.lua "
+    .. "data.text=text.txt preset=char model.embd=384 model.heads=6 out=never %s"):format(
+    folder, machine, host.root, words))
+end
+
+local function seconds(output)
+  local number, unit = output:match "\ntime +about ([%d.]+) (m?s)"
+  return tonumber(number) * (unit == "ms" and 1e-3 or 1)
+end
+
+t.case("a plan for a described GPU moves what exceeds memory.gpu over its link", function()
+  if select(2, nn.workers()) > 0 then t.skip "this machine has a GPU" end
+  local gpu = "gpus=1 gpu_gflops=100e3 gpu_bandwidth=1TB/s gpu_memory=2GB gpu_link="
+  local _, slow = planned(gpu .. "1GB/s", "memory.gpu=60MB --plan")
+  local _, fast = planned(gpu .. "20GB/s", "memory.gpu=60MB --plan")
+  for _, output in ipairs {slow, fast} do
+    t.check(output:find "\nGPU +6[%d.]+ MB: .-\nRAM +[%d.]+ MB\n  read +[%d.]+ MB", output)
+  end
+  t.check(slow:find "bound by +the link to the GPU", slow)
+  t.check(seconds(slow) > 3 * seconds(fast), slow .. fast)
+  local status, refused = planned(gpu .. "1GB/s", "memory.gpu=60MB steps=1")
+  t.check(status == 1 and refused:find "memory.gpu needs a GPU, .-; it can only plan for the described one", refused)
+  status, refused = planned(gpu .. "1GB/s", "memory.gpu=1.9GB --plan")
+  t.check(status == 1 and refused:find "of the GPU's 1.8 GB must remain", refused)
+end)
+
+t.case("a plan takes the rates of a described disk", function()
+  local disk = "cpus=2 ram=1GB gflops=50 disk=10GB disk_read=%sMB/s disk_write=2GB/s"
+  local words = "memory.ram=60MB memory.disk=disk memory.disk_in_ram=true --plan"
+  local _, slow = planned(disk:format "50", words)
+  local _, fast = planned(disk:format "2000", words)
+  t.check(slow:find "bound by +the disk; .-the disk is busy %d+ %%", slow)
+  t.check(seconds(slow) > 2 * seconds(fast), slow .. fast)
+end)
+
 t.finish()
