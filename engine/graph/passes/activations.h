@@ -67,10 +67,10 @@ private:
     const Accesses accesses_;  // of the tasks
     std::vector<TileUse> tiles_;
     std::vector<Part> parts_;
-    std::vector<uint32_t> segment_;   // of each task
-    std::vector<uint32_t> part_;      // of each segment
+    std::vector<uint32_t> segment_;    // of each task
+    std::vector<uint32_t> part_;       // of each segment
     std::vector<std::string> blocks_;  // of each segment
-    std::vector<char> is_temporary_;  // of each tile: of the step, neither input nor output
+    std::vector<char> is_temporary_;   // of each tile: of the step, neither input nor output
 };
 
 }  // namespace nn

@@ -196,7 +196,7 @@ t.case("a plan for a described GPU moves what exceeds memory.gpu over its link",
   t.check(slow:find "bound by +the link to the GPU", slow)
   t.check(seconds(slow) > 3 * seconds(fast), slow .. fast)
   local status, refused = planned(gpu .. "1GB/s", "memory.gpu=60MB steps=1")
-  t.check(status == 1 and refused:find "memory.gpu needs a GPU, .-; it can only plan for the described one", refused)
+  t.check(status == 1 and refused:find "memory.gpu needs a GPU, .-; it can only plan for", refused)
   status, refused = planned(gpu .. "1GB/s", "memory.gpu=1.9GB --plan")
   t.check(status == 1 and refused:find "of the GPU's 1.8 GB must remain", refused)
 end)
