@@ -143,6 +143,16 @@ function M.most(plan)
   return most
 end
 
+--- exceeded_gpu(plan) -> the bytes for nn.memory_tiers{gpu=} with which a step runs that exceeds
+--- the only GPU of this process, and a text; nil if it does not, or if there are tiers.
+function M.exceeded_gpu(plan)
+  local room = plan.on_gpus and plan.workers == 1 and SHARE_OF_GPU * engine.machine().gpu_memory
+  if budget.tiers or not room or room <= 0 or plan.peak <= room then return nil end
+  local gpu = math.floor(SHARE_OF_GPU * room)
+  return gpu, ("memory.gpu=%.0fMB: a step needs %s, and the GPU has %s for tensors"):format(
+    gpu / 1e6, units.bytes(plan.peak), units.bytes(room))
+end
+
 local function memory_rows(plan, rows)
   rows[#rows + 1] = {"memory", ("%s%s at the peak%s:"):format(units.bytes(plan.peak),
     plan.on_gpus and "" or " of RAM", #plan.ranks > 1 and " of rank 0" or "")}
@@ -155,10 +165,8 @@ local function memory_rows(plan, rows)
   local fits = M.most(plan) <= plan.available
   rows[#rows + 1] = {"available", ("%s: it %s"):format(units.bytes(plan.available),
                                                        fits and "fits" or "does not fit")}
-  local on_gpu = plan.on_gpus and plan.workers == 1 and SHARE_OF_GPU * engine.machine().gpu_memory
-  if on_gpu and on_gpu > 0 and plan.peak > on_gpu then
-    rows[#rows + 1] = {"", "set memory.gpu: a GPU has " .. units.bytes(on_gpu) .. " for tensors"}
-  end
+  local _, advised = M.exceeded_gpu(plan)
+  if advised then rows[#rows + 1] = {"", "set " .. advised} end
 end
 
 -- The tiers of a plan that moves tiles; nil if all tensors fit into the upper tier.

@@ -139,16 +139,36 @@ local function need_disk(tiers)
   end
 end
 
---- need_room(build, loader, requirements) -> the plan of a step, at the start of a training. Each
---- of several ranks plans its part. requirements: see run:plan. Errors: the step does not fit into
---- the memory budget, with needed and available bytes.
-function M.need_room(build, loader, requirements)
+-- The plan of a step. One that exceeds the memory of a GPU gets tiers, as if memory.gpu were set,
+-- and is planned again; say(text) then tells so. Every rank calls it; all get tiers, or none.
+local function with_gpu_memory(plan_step, say)
+  local plan = cluster.plan_together(plan_step)
+  local gpu, text = step_plan.exceeded_gpu(plan)
+  local all = cluster.several() and cluster.gather("the memory of GPUs", tostring(gpu or 0)) or {}
+  for _, other in ipairs(all) do
+    if not gpu and not budget.tiers and other ~= "0" then
+      gpu, text = tonumber(other), "memory.gpu, as another rank needs it"
+    end
+  end
+  if not gpu then return plan end
+  say(text .. "; the rest is in RAM")
+  budget.memory_tiers {gpu = gpu}
+  return cluster.plan_together(plan_step)
+end
+
+--- need_room(build, loader, requirements, say) -> the plan of a step, at the start of a training.
+--- Each of several ranks plans its part. requirements: see run:plan. say(text): called with what
+--- was decided. Errors: the step does not fit into the memory budget, with needed and available
+--- bytes.
+function M.need_room(build, loader, requirements, say)
   local available = step_plan.available_memory()
   local has_disk = budget.has_disk()
   cluster.measure_link()
   if not has_disk then refuse_oversized(requirements, loader, available) end
   local of, needs, spared = planner(build, loader, available)
-  local plan = cluster.plan_together(of, loader.batch_size, budget.tiers ~= nil)
+  local plan = with_gpu_memory(function()
+    return of(loader.batch_size, budget.tiers ~= nil)
+  end, say)
   if has_disk then                                    -- it exists, so the step fits into RAM
     need_disk(plan.tiers)
     if not budget.on_gpu() then plan.process = tier_rows.process_bytes(plan.tiers) end
@@ -180,14 +200,16 @@ function M.least_bytes(build, loader)
   return needs(loader.batch_size)
 end
 
---- report(build, loader, requirements, steps) -> lines of text: the cost of a step on this machine,
---- and the time of so many steps. Every rank calls it; those besides rank 0 return no lines.
-function M.report(build, loader, requirements, steps)
+--- report(build, loader, requirements, steps, say) -> lines of text: the cost of a step on this
+--- machine, and the time of so many steps; say(text): as above. Every rank calls it; those besides
+--- rank 0 return no lines.
+function M.report(build, loader, requirements, steps, say)
   local available = step_plan.available_memory(true)
   cluster.measure_link()                              -- so all ranks also measure kernels at once
   if not budget.has_disk() then refuse_oversized(requirements, loader, available, true) end
   local of, needs, spared, unit = planner(build, loader, available)
-  local plan, tokens = cluster.plan_together(of, loader.batch_size, true), loader:batch_tokens()
+  local plan = with_gpu_memory(function() return of(loader.batch_size, true) end, say)
+  local tokens = loader:batch_tokens()
   plan.available = step_plan.room(plan, available)
   rank_rows.share(plan)
   if not cluster.is_first() then return {} end

@@ -33,7 +33,8 @@ function M.memory_fields()
       disk_in_ram = field(false, "allow a folder memory.disk that is in RAM (tmpfs), for tests"),
       disk_rate = field("", 'most bytes per second of each disk, such as "500MB"; empty: no limit'),
       gpu = field("", 'memory of one GPU for compiled steps, such as "20GB"; what does not fit is '
-                  .. "in RAM, and with memory.disk on the disk below"),
+                  .. "in RAM, and with memory.disk on the disk below; empty: chosen if a step "
+                  .. "exceeds the only GPU"),
       plan_seconds = field(4, "most seconds of the search for a plan with memory.disk or "
                            .. "memory.gpu; 0: no limit", {min = 0, real = true}),
     },

@@ -117,13 +117,14 @@ end
 ---     end
 ---     nn.run(cfg):plan(build, data.train)  --> true
 function Run:plan(build, loader, requirements)
+  local function say(text) self:say(text) end
   if run_settings.trains(self.cfg) then
-    self.traffic.plan = run_plan.need_room(build, loader, requirements)
+    self.traffic.plan = run_plan.need_room(build, loader, requirements, say)
     return true
   end
   if self.cfg.verify > 0 then return verify.verify_tiers(self, build, loader) end
   local left = self.cfg.steps - (self.checkpoint and self.checkpoint.state.step or 0)
-  for _, line in ipairs(run_plan.report(build, loader, requirements, left)) do self:say(line) end
+  for _, line in ipairs(run_plan.report(build, loader, requirements, left, say)) do say(line) end
   return false
 end
 

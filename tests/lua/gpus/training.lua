@@ -277,6 +277,29 @@ case("the plan of a recipe has the GPU's memory, the bytes in RAM and the link",
   end
 end)
 
+case("a training that exceeds the only GPU gets memory.gpu, and keeps its bits", function()
+  local function train(device, out)
+    local status, output = t.shell(("%s timeout -k 1 100 $NNLUA %s/recipes/gpt2_train.lua "
+      .. "model.embd=256 model.layers=4 data.batch=160 model.dtype=f32 steps=2 log_every=1 "
+      .. "eval_every=0 final_batches=1 sample.tokens=0 out=%s/%s 2>&1"):format(
+      device, host.root, base, out))
+    t.check(status == 0, output)
+    local losses = {}
+    for line in io.lines(("%s/%s/metrics.jsonl"):format(base, out)) do
+      losses[#losses + 1] = line:match '"event":"step".-"loss":([^,}]+)'
+        or line:match '"loss":([^,}]+).-"event":"step"'
+    end
+    return output, losses
+  end
+  local planned, losses = train(devices "gpus=1 memory=640", "exceeded")
+  t.check(planned:find "memory.gpu=%d+MB: a step needs [%d.]+ .B, and the GPU has [%d.]+ MB",
+          planned)
+  local fits, same = train(devices "gpus=1 memory=4096", "resident")
+  t.check(not fits:find "memory.gpu", fits)
+  t.check(#losses == 2, table.concat(losses, " "))
+  t.same(losses, same)
+end)
+
 case("a recipe's settings choose the GPUs", function()
   local command = "%s timeout -k 1 100 $NNLUA %s/recipes/gpt2_train.lua steps=1 model.layers=1 "
     .. "out=%s/recipe devices.matmul_precision=high devices.gpus=%d 2>&1"
