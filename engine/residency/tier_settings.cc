@@ -145,7 +145,7 @@ static void check_bytes_of_gpu(int64_t bytes) {
 // Leaves a part of the GPU's memory to slots, and the rest to StarPU.
 static void take_from_starpu(int64_t bytes) {
     const auto count = first_streams().size();
-    if (count > 1)
+    if (count != 1 && !gpu_is_only_described())
         fail(
             "memory.gpu plans the memory of one GPU for each process, but %zu are in use; start a "
             "rank for each of the host's %d GPUs (nnlua --ranks %d SCRIPT), or choose one with "
