@@ -5,17 +5,16 @@ local files = require "nn.io.files"
 local t = require "nn.test"
 local root = package.loaded["nn.host"].root
 package.path = root .. "/tests/lua/support/?.lua;" .. package.path
+local emulated = require "emulated"
 local mpi = require "mpi"
 
 local seed = tonumber(os.getenv "GPUS_SEED") or os.time() % 100000
 local model = root .. "/tests/lua/support/ranks_model.lua"
-local binaries, folder = t.program():match "^(.*)/", t.folder()
-local libraries = binaries .. "/emulated-gpus"
+local folder = t.folder()
 
 -- The environment of processes that share so many GPUs.
 local function devices(gpus, delays)
-  return ("LD_LIBRARY_PATH=%s EMULATED_CUDA='gpus=%d delays=%d report=%s/calls' NNLUA_CUDNN=none "
-    .. "STARPU_PERF_MODEL_DIR=%s/models"):format(libraries, gpus, delays or 0, folder, folder)
+  return emulated.devices(("gpus=%d delays=%d"):format(gpus, delays or 0), folder)
 end
 
 -- Trains -> the status, the output, and the errors. gpus: of all ranks, or nil.
@@ -62,10 +61,7 @@ end
 local function case(name, f)
   t.case(name, function()
     mpi.need()
-    if not (files.exists(libraries .. "/libcudart.so.13")
-            or files.exists(libraries .. "/libcudart.so.12")) then
-      t.skip "no emulated CUDA run time: this build has no CUDA, or no tests"
-    end
+    emulated.need()
     f()
   end)
 end

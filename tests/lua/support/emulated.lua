@@ -1,0 +1,23 @@
+-- Emulated GPUs for tests: the CUDA run time of tests/emulated/runtime.
+local t = require "nn.test"
+
+local M = {}
+local libraries = t.program():match "^(.*)/" .. "/emulated-gpus"
+
+--- devices(description, folder) -> the environment, for a command line, of a process with such
+--- GPUs, which writes its counts of calls to the folder.
+function M.devices(description, folder)
+  return ("env LD_LIBRARY_PATH=%s EMULATED_CUDA='%s report=%s/calls' NNLUA_CUDNN=none "
+    .. "STARPU_PERF_MODEL_DIR=%s/models"):format(libraries, description, folder, folder)
+end
+
+--- need(): skips the case where this build has no such run time.
+function M.need()
+  for version = 12, 13 do
+    local file = io.open(("%s/libcudart.so.%d"):format(libraries, version))
+    if file then return file:close() end
+  end
+  t.skip "no emulated CUDA run time: this build has no CUDA, or no tests"
+end
+
+return M
