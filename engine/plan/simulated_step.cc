@@ -5,6 +5,7 @@
 
 #include "engine/base/error.h"
 #include "engine/graph/passes/loops.h"
+#include "engine/machine/ranks.h"
 #include "engine/memory/arena.h"
 
 namespace nn {
@@ -66,9 +67,11 @@ private:
             step_.blocks.push_back({int64_t(arena_bytes(tile.bytes)), tile.kind, persists, rank});
         return at->second;
     }
-    // Whether its rank uses them or not; but not what only other ranks keep.
+    // Whether its rank uses them or not; but not what only other ranks keep. A single part is this
+    // rank's.
     void add_lasting(const Tile& tile, uint32_t rank) {
-        if (tile.only_owner && tile.owner != int(rank)) return;
+        const int keeper = step_.ranks == 1 ? ranks().rank : int(rank);
+        if (tile.only_owner && tile.owner != keeper) return;
         number_of(tile, rank, true);
     }
 

@@ -94,7 +94,7 @@ void keep_on_owners(const Tensor& tensor, const Tensor* like) {
         if (like ? !like->tile(i)->only_owner : tile.bytes <= most_shared) continue;
         const int owner = like ? like->tile(i)->owner : owner_of_new(tile.bytes, ranks);
         tile.keep_on(owner, owner == nn::ranks().rank);
-        if (is_elsewhere(tile)) drop(tile);
+        if (!recording_number() && is_elsewhere(tile)) drop(tile);
     }
 }
 

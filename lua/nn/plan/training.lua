@@ -4,6 +4,7 @@ local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
 local cluster = require "nn.base.cluster"
 local compile = require "nn.core.compile"
+local engine = require "nn.base.engine"
 local creation = require "nn.core.creation"
 local lib = require "nn.base.capi"
 local advice = require "nn.plan.advice"
@@ -140,10 +141,12 @@ local function need_disk(tiers)
 end
 
 -- The plan of a step. One that exceeds the memory of a GPU gets tiers, as if memory.gpu were set,
--- and is planned again; say(text) then tells so. Every rank calls it; all get tiers, or none.
-local function with_gpu_memory(plan_step, say)
-  local plan = cluster.plan_together(plan_step)
-  local gpu, text = step_plan.exceeded_gpu(plan)
+-- and is planned again; say(text) then tells so. trains: the GPU must exist, not only be described.
+-- Every rank calls it; all get tiers, or none.
+local function with_gpu_memory(plan_step, trains, say)
+  local plan, gpu, text = cluster.plan_together(plan_step), nil, nil
+  local exists = select(2, engine.workers()) > 0
+  if exists or not trains then gpu, text = step_plan.exceeded_gpu(plan) end
   local all = cluster.several() and cluster.gather("the memory of GPUs", tostring(gpu or 0)) or {}
   for _, other in ipairs(all) do
     if not gpu and not budget.tiers and other ~= "0" then
@@ -168,7 +171,7 @@ function M.need_room(build, loader, requirements, say)
   local of, needs, spared = planner(build, loader, available)
   local plan = with_gpu_memory(function()
     return of(loader.batch_size, budget.tiers ~= nil)
-  end, say)
+  end, true, say)
   if has_disk then                                    -- it exists, so the step fits into RAM
     need_disk(plan.tiers)
     if not budget.on_gpu() then plan.process = tier_rows.process_bytes(plan.tiers) end
@@ -208,7 +211,7 @@ function M.report(build, loader, requirements, steps, say)
   cluster.measure_link()                              -- so all ranks also measure kernels at once
   if not budget.has_disk() then refuse_oversized(requirements, loader, available, true) end
   local of, needs, spared, unit = planner(build, loader, available)
-  local plan = with_gpu_memory(function() return of(loader.batch_size, true) end, say)
+  local plan = with_gpu_memory(function() return of(loader.batch_size, true) end, false, say)
   local tokens = loader:batch_tokens()
   plan.available = step_plan.room(plan, available)
   rank_rows.share(plan)
