@@ -48,12 +48,14 @@ int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps, nn_p
         const Program& p = program_of(program).program();
         if (measured < 0 || measured > 2) fail("plan: measured is %d, not 0, 1 or 2", measured);
         if (steps < 1 || steps > 9) fail("plan: %d steps, not 1 to 9", steps);
-        const auto others = parts_of_others(p);
+        // With room for one, that of this rank.
+        const auto others = given(n_ranks, "n_ranks") == 1 ? std::vector<std::unique_ptr<Program>>()
+                                                           : parts_of_others(p);
         Parts parts;
         for (const auto& other : others) parts.push_back(other.get());
         const size_t me = parts.empty() ? 0 : size_t(ranks().rank);
         parts.insert(parts.begin() + ptrdiff_t(me), &p);
-        if (int(parts.size()) > given(n_ranks, "n_ranks"))
+        if (int(parts.size()) > *n_ranks)
             fail("room for the plans of %d ranks, not %zu", *n_ranks, parts.size());
         const std::vector<SimulationResult> results = plan(parts, Times(measured), steps);
         *n_ranks = int32_t(parts.size());
@@ -62,7 +64,7 @@ int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps, nn_p
         const SimulationResult& r = results[me];
         nn_program_plan_t& to = given(out, "out");
         to = {};
-        to.recorded = int64_t(p.tasks.size());
+        to.recorded = int64_t((p.whole ? *p.whole : p).tasks.size());
         for (int32_t rank = 0; rank < *n_ranks; ++rank) to.flops += of_ranks[rank].flops;
         to.tasks = of_ranks[me].tasks;
         to.seconds = r.seconds, to.busy = r.busy, to.peak = r.peak, to.lasting = r.lasting;

@@ -7,7 +7,7 @@ extern "C" {
 #endif
 
 // <cdef>
-// A simulated step. recorded: tasks without the iterations of loops; seconds: between the ends of
+// A simulated step. recorded: tasks of all ranks without the iterations of loops; seconds: between the ends of
 // two steps; busy: seconds of computation, over all workers; lasting: bytes between steps; kinds:
 // bytes of the peak, by nn_tensor_kind; recomputed: bytes of activations that are not kept;
 // recomputing: the share of `busy` that this takes.
@@ -64,7 +64,8 @@ int nn_tensor_kind(const nn_ref* tensor, int32_t kind);
 // Simulates the program. measured: 0: with nominal rates; 1: after timing its kernels on this
 // machine, for at most a second or two; 2: with the times measured before. steps: 1 to 9, each
 // submitted before the previous one is done; 1 if the caller waits for each.
-// of_ranks: the part of each rank, if they run different parts. *n_ranks: capacity in, number out.
+// of_ranks: the part of each rank; there is one if all run the same. *n_ranks: capacity in, number
+// out; 1: this rank's part alone.
 int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps, nn_program_plan_t* out,
                     nn_rank_plan_t* of_ranks, int32_t* n_ranks);
 // 1: every rank makes the plans that follow, and all wait for each other; 0: they may differ.

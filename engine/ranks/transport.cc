@@ -74,9 +74,10 @@ void open() {
 void gather(const void* mine, void* all, int bytes) { plugin->gather(mine, all, bytes); }
 
 double measured_rate() {
-    constexpr int bytes = 4 << 20, rounds = 5;
+    constexpr int rounds = 5;
     const auto count = size_t(ranks().count);
-    std::vector<char> mine(bytes, 1), all(bytes * count);
+    const int bytes = int(std::min<size_t>(4 << 20, (64 << 20) / count));
+    std::vector<char> mine(size_t(bytes), 1), all(size_t(bytes) * count);
     double best = 0;
     for (int round = 0; round < rounds; ++round) {
         const double start = now_seconds();

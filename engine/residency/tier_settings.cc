@@ -175,6 +175,8 @@ void set_tiers(const TierSettings& settings) {
     if (state().disk || state().pinned || state().slots_exist)
         fail("memory tiers must be chosen before tiles are in slots or on disk");
     int64_t capacity = 0;
+    if (settings.has_disk() && settings.bytes(NodeKind::ram) <= 0)
+        fail("memory.ram: a number of bytes above the disk is needed");
     if (settings.bytes(NodeKind::ram) > 0) {
         if (!settings.has_disk()) fail("memory.disk: a folder is needed");
         for (const std::string& folder : settings.disk_folders) {

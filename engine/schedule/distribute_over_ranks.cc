@@ -48,8 +48,21 @@ void check_equal_on_ranks(Program& program) {
 
 static RankOf this_rank(const Program& program) { return {ranks().rank, ranks_of(program)}; }
 
+// The owners in a plan are not those of tiles that exist.
+static void need_planned_tiles(const Program& program) {
+    for (const Task& task : program.tasks)
+        for (int i = 0; i < task.handles; ++i)
+            if (task.writes(i) && task.tiles[i]->persists() && !task.tiles[i]->is_planned)
+                fail(
+                    "%s: a plan for several ranks changes a tensor that exists; create the model "
+                    "and the optimizer in the planned function",
+                    task.arg.op);
+}
+
 void choose_owners_on_ranks(Program& program) {
-    if (is_distributed(program)) choose_owners(program, this_rank(program));
+    if (!is_distributed(program)) return;
+    if (program.is_plan) need_planned_tiles(program);
+    choose_owners(program, this_rank(program));
 }
 
 void order_for_ranks(Program& program) {

@@ -10,6 +10,7 @@ local names = arguments.names "shards shard"
 local chosen                     -- shards, by nn.cluster
 local shards_weights = false     -- whether each rank keeps only a part of the weights
 local has_weights = false        -- whether there may be any
+local together, own_part = false, false          -- inside plan_together(), plan_own_part()
 
 local function info()
   local out = ffi.new "nn_ranks_t"
@@ -37,8 +38,27 @@ function M.planned() return math.max(info().ranks, engine.machine().ranks) end
 --- run of several ranks agrees on. Other plans of a rank wait for no other rank.
 function M.plan_together(f, ...)
   lib.check(lib.C.nn_plan_together(1))
-  return lib.finally(function() lib.check(lib.C.nn_plan_together(0)) end, f, ...)
+  together = true
+  return lib.finally(function()
+    together = false
+    lib.check(lib.C.nn_plan_together(0))
+  end, f, ...)
 end
+
+--- any(yes) -> whether `yes` on any rank, inside plan_together(); elsewhere, yes.
+function M.any(yes)
+  if not together or not M.several() then return yes end
+  return table.concat(M.gather("a choice in a plan", yes and "yes" or "")) ~= ""
+end
+
+--- plan_own_part(f, ...) -> f(...), whose plans are of this rank's part alone.
+function M.plan_own_part(f, ...)
+  own_part = true
+  return lib.finally(function() own_part = false end, f, ...)
+end
+
+--- parts() -> of how many ranks a plan is.
+function M.parts() return own_part and 1 or M.planned() end
 
 --- measure_link(): measures the rate between ranks, for plans. Every rank calls it.
 function M.measure_link() lib.check(lib.C.nn_measure_rank_link()) end
@@ -112,7 +132,7 @@ end
 --- shards() -> into how many parts nn.accumulate splits a batch.
 function M.shards()
   if not chosen then
-    chosen = M.planned()
+    chosen = info().ranks
     fix_tiles(chosen)
   end
   return chosen
@@ -130,13 +150,13 @@ end
 ---     nn.cluster {shards = 1, shard = "optimizer"}
 function M.cluster(options)
   options = arguments.options("cluster", options, names)
-  local ranks, shards, shard = M.planned(), options.shards, options.shard
+  local ranks, shards, shard = info().ranks, options.shards, options.shard
   if not shards and not shard then lib.misuse "cluster: give shards=, shard= or both" end
   if shard and shard ~= "optimizer" and shard ~= "weights" then
     lib.misuse("cluster: shard is '%s'; optimizer or weights is needed", tostring(shard))
   end
   local weights = shards_weights
-  if shard then weights = shard == "weights" and ranks > 1 end
+  if shard then weights = shard == "weights" and M.planned() > 1 end
   if weights ~= shards_weights and has_weights then
     lib.misuse("cluster: shard='%s' comes too late; call nn.cluster before you make a model", shard)
   end

@@ -4,6 +4,7 @@
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local budget = require "nn.base.budget"
+local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
 local kind = require "nn.core.kind"
@@ -157,7 +158,7 @@ function M.simulated(f, measured, alone)
   local program = record(f, {}, 0, true)
   local plan = ffi.new "nn_program_plan_t"
   local times = measured == "known" and 2 or measured and 1 or 0
-  local count = ffi.new("int32_t[1]", math.max(1, engine.machine().ranks))
+  local count = ffi.new("int32_t[1]", cluster.parts())
   local of_ranks = ffi.new("nn_rank_plan_t[?]", count[0])
   check(C.nn_program_plan(program.ref, times, alone and 1 or 3, plan, of_ranks, count))
   local out = {tasks = tonumber(plan.tasks), recorded = tonumber(plan.recorded),

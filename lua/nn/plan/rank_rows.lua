@@ -1,5 +1,6 @@
 -- The rows of a plan's table for several ranks: the memory and the work of each, and the link
 -- between them.
+local budget = require "nn.base.budget"
 local cluster = require "nn.base.cluster"
 local files = require "nn.io.files"
 local units = require "nn.base.units"
@@ -10,11 +11,11 @@ local MOST = 16                  -- rows
 -- What a rank needs and does in a step that takes `seconds`.
 local function text_of(rank, plan, seconds)
   local own = rank.own or {available = plan.available}
-  local too_much = not own.disk and rank.peak > own.available
+  local too_much = not plan.tiers and rank.peak > own.available
     and (", but has %s"):format(units.bytes(own.available)) or ""
-  local needs = own.disk and ("has %s of tiles on disk, reads %s and writes %s a step"):format(
-    units.bytes(own.disk), units.bytes(own.read), units.bytes(own.written))
-    or ("needs %s%s"):format(units.bytes(rank.peak), too_much)
+  local needs = own.stored and ("has %s of tiles in %s, reads %s and writes %s a step"):format(
+    units.bytes(own.stored), budget.has_disk() and "its file" or "RAM", units.bytes(own.read),
+    units.bytes(own.written)) or ("needs %s%s"):format(units.bytes(rank.peak), too_much)
   return ("%s; computes %.0f %% of the time, sends %s and receives %s"):format(
     needs, math.min(100, 100 * rank.busy / plan.workers / seconds), units.bytes(rank.sent),
     units.bytes(rank.received))
@@ -27,13 +28,14 @@ function M.share(plan)
   local tiers, mine = plan.tiers, {available = plan.available, seconds = plan.seconds}
   if tiers then
     local lowest = tiers.levels[#tiers.levels]
-    mine.seconds, mine.disk = tiers.seconds, tiers.in_store
+    mine.seconds, mine.stored = tiers.seconds, tiers.in_store
     mine.read, mine.written = lowest.loaded.total, lowest.stored.total
   end
   for i, text in ipairs(cluster.gather("a plan", files.json(mine))) do
     local own = files.parse_json(text)
     if plan.ranks[i] then plan.ranks[i].own = own end
-    local of = tiers or plan
+    local moves = tiers and tiers.loaded.total + tiers.stored.total > 0
+    local of = moves and tiers or plan               -- from which the table has the time
     of.seconds = math.max(of.seconds, own.seconds)
   end
 end

@@ -4,6 +4,7 @@ local advice = require "nn.plan.advice"
 local arguments = require "nn.base.arguments"
 local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
+local cluster = require "nn.base.cluster"
 local compile = require "nn.core.compile"
 local engine = require "nn.base.engine"
 local kinds = require "nn.core.kind"
@@ -147,10 +148,10 @@ end
 --- the only GPU of this process, and a text; nil if it does not, or if there are tiers.
 function M.exceeded_gpu(plan)
   local room = plan.on_gpus and plan.workers == 1 and SHARE_OF_GPU * engine.machine().gpu_memory
-  if budget.tiers or not room or room <= 0 or plan.peak <= room then return nil end
+  if budget.tiers or not room or room <= 0 or M.most(plan) <= room then return nil end
   local gpu = math.floor(SHARE_OF_GPU * room)
   return gpu, ("memory.gpu=%.0fMB: a step needs %s, and the GPU has %s for tensors"):format(
-    gpu / 1e6, units.bytes(plan.peak), units.bytes(room))
+    gpu / 1e6, units.bytes(M.most(plan)), units.bytes(room))
 end
 
 local function memory_rows(plan, rows)
@@ -192,16 +193,17 @@ function M.plans(record_batch, available)
     local plan = batches.planner(record_batch)
     return function(...) return budget.with_activations(with, plan, ...) end
   end
-  local auto = choice == "auto" and not budget.tiers
+  local function is_auto() return choice == "auto" and not budget.tiers end
   local of, recomputed = planner(choice), planner "recompute"
   return function(n, measured)
     local plan = of(n, measured)
     -- It is extrapolated from smaller batches, which fit without recomputation.
-    if auto and plan.extrapolated and plan.peak > M.room(plan, available) then
+    local exceeds = plan.peak > M.room(plan, available)
+    if is_auto() and plan.extrapolated and cluster.any(exceeds) then
       return recomputed(n, measured)
     end
     return plan
-  end, function(n) return M.most((auto and recomputed or of)(n, false)) end,
+  end, function(n) return M.most((is_auto() and recomputed or of)(n, false)) end,
   function(n) return M.most(recomputed(n, false)) end
 end
 
@@ -219,7 +221,9 @@ local function largest_text(plan, o)
   local rest = batch % (o.unit or 1)
   batch = batch - rest
   if bytes and batch > 0 and rest > 0 then bytes = needs(batch) end
-  if batch == 0 then return ("none fits: %s=1 takes %s"):format(o.name, units.bytes(o.needs(1))) end
+  if batch == 0 then local least = o.unit or 1
+    return ("none fits: %s=%d takes %s"):format(o.name, least, units.bytes(o.needs(least)))
+  end
   if not bytes then
     if estimate then estimate = estimate - estimate % (o.unit or 1) end
     return ("%s=%d fits; %s"):format(o.name, batch, estimate

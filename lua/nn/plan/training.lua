@@ -57,14 +57,15 @@ function M.step(build, rows, context, measured, inputs, microbatches)
   local each = rows / count
   local plan = planned(build, most * each, context, measured, inputs, most)
   local fewer = planned(build, half * each, context, measured and "known", inputs, half)
-  local share = (count - most) / (most - half)
+  local share, peaks = (count - most) / (most - half), {}
+  for i, rank in ipairs(plan.ranks) do peaks[i] = rank.peak end
   for _, name in ipairs {"tasks", "recorded", "flops", "seconds", "busy", "tiers", "ranks"} do
     plan[name] = batches.line(fewer[name], plan[name], share)
   end
   local missing = (rows - most * each) * context * INPUT_BYTES
   plan.kinds.other = plan.kinds.other + missing
   plan.peak, plan.lasting = plan.peak + missing, plan.lasting + missing
-  for _, rank in ipairs(plan.ranks) do rank.peak = rank.peak + missing end
+  for i, rank in ipairs(plan.ranks) do rank.peak = peaks[i] + missing end
   return plan
 end
 
@@ -169,7 +170,7 @@ function M.need_room(build, loader, requirements, say)
   cluster.measure_link()
   if not has_disk then refuse_oversized(requirements, loader, available) end
   local of, needs, spared = planner(build, loader, available)
-  local plan = with_gpu_memory(function()
+  local plan = cluster.plan_own_part(with_gpu_memory, function()
     return of(loader.batch_size, budget.tiers ~= nil)
   end, true, say)
   if has_disk then                                    -- it exists, so the step fits into RAM

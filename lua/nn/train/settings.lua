@@ -100,9 +100,17 @@ end
 --- a resumed run, too few for the ranks, each rank gets one.
 function M.use_ranks(cfg)
   local ranks, shards = cluster.planned(), cfg.cluster.shards
+  if not cfg.plan and ranks ~= cluster.ranks().ranks then
+    lib.fail("the machine is described with ranks=%d (NNLUA_MACHINE), but %d run%s; add --plan, or "
+             .. "describe it without ranks", ranks, cluster.ranks().ranks,
+             cluster.several() and "" or "s")
+  end
   if shards < ranks and (shards == 0 or not config.given(cfg, "cluster.shards")) then
     shards = ranks
     if cluster.several() then cfg.cluster.shards = shards end
+  end
+  if shards < ranks then
+    lib.fail("cluster.shards=%d is too few for %d ranks; each needs at least one", shards, ranks)
   end
   if shards > 1 then cluster.cluster {shards = shards, shard = cfg.cluster.shard} end
 end
