@@ -101,6 +101,16 @@ for _, shard in ipairs {"optimizer", "weights"} do
   end)
 end
 
+t.case("ranks plan a batch that none records in full, and described ranks do not train", function()
+  mpi.need()
+  local output = train(2, "--plan data.batch=4000 cluster.shard=weights")
+  t.same(#rows(output), 2)
+  t.check(output:find "\ntime +about", output)
+  local status, refused = start(nil, "steps=1", "ranks=2 cpus=2")
+  t.check(status == 1 and refused:find "described with ranks=2 .-, but 1 runs; add %-%-plan",
+          refused)
+end)
+
 t.case("what fits on ranks together starts there, and is refused on one", function()
   mpi.need()
   local words = "model.embd=256 cluster.shard=weights memory_gb=0.024 memory.activations=keep "
