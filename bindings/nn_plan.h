@@ -7,10 +7,10 @@ extern "C" {
 #endif
 
 // <cdef>
-// A simulated step. recorded: tasks of all ranks without the iterations of loops; seconds: between the ends of
-// two steps; busy: seconds of computation, over all workers; lasting: bytes between steps; kinds:
-// bytes of the peak, by nn_tensor_kind; recomputed: bytes of activations that are not kept;
-// recomputing: the share of `busy` that this takes.
+// A simulated step. recorded: tasks of all ranks without the iterations of loops; seconds: between
+// the ends of two steps; busy: seconds of computation, over all workers; lasting: bytes between
+// steps; kinds: bytes of the peak, by nn_tensor_kind; recomputed: bytes of activations that are not
+// kept; recomputing: the share of `busy` that this takes.
 typedef struct {
     int64_t tasks, recorded;
     double flops, seconds, busy;

@@ -7,12 +7,7 @@ local emulated = require "emulated"
 local base = t.folder()
 
 local function devices(description) return emulated.devices(description, base) end
-local function case(name, f)
-  t.case(name, function()
-    emulated.need()
-    f()
-  end)
-end
+local case = emulated.case
 
 case("the plan of a recipe has the GPU's memory, the bytes in RAM and the link", function()
   local status, output = t.shell(("%s timeout -k 1 100 $NNLUA %s/recipes/gpt2_train.lua "

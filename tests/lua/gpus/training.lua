@@ -57,12 +57,7 @@ local function same_as_cpu(description, words, gpu_words)
   return errors
 end
 
-local function case(name, f)
-  t.case(name, function()
-    emulated.need()
-    f()
-  end)
-end
+local case = emulated.case
 
 for _, gpus in ipairs {1, 4, 2} do
   case(("training and generation on %d GPUs give the CPU's bits"):format(gpus), function()

@@ -20,4 +20,12 @@ function M.need()
   t.skip "no emulated CUDA run time: this build has no CUDA, or no tests"
 end
 
+--- case(name, f): a test case that needs such GPUs.
+function M.case(name, f)
+  t.case(name, function()
+    M.need()
+    f()
+  end)
+end
+
 return M
