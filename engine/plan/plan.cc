@@ -94,7 +94,7 @@ std::vector<SimulationResult> plan(const Parts& parts, Times kind, int steps) {
     constexpr double submission = 3e-6;    // seconds per task
     constexpr size_t many_tasks = 100000;  // from here on, one schedule only
     constexpr uint64_t variants = 6;
-    for (const Program* part : parts) times_for(*part, kind);
+    for (const Program* part : parts) times_for(*part, kind);  // measures those of all parts
     const TaskTimes& times = times_for(*parts[0], kind);
     const Simulation simulation(simulated_step(parts, times), steps);
     // A team, of CPU workers, is simulated as one worker.

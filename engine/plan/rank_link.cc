@@ -1,7 +1,9 @@
 #include "engine/plan/rank_link.h"
 
+#include "engine/base/interrupts.h"
 #include "engine/machine/description.h"
 #include "engine/machine/ranks.h"
+#include "engine/ranks/control.h"
 #include "engine/ranks/transport.h"
 
 namespace nn {
@@ -17,7 +19,9 @@ double rank_link_rate() {
 bool rank_link_is_assumed() { return machine().rank_link == 0 && measured_rate == 0; }
 
 void measure_rank_link() {
-    if (ranks().several()) measured_rate = transport::measured_rate();
+    if (!ranks().several()) return;
+    control::gather("the rate between ranks", "", check_interrupt);  // MPI's wait has no end
+    measured_rate = transport::measured_rate();
 }
 
 double rank_transfer_seconds(double bytes) {

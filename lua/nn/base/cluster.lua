@@ -34,8 +34,8 @@ function M.several() return info().ranks > 1 end
 --- those of nn.machine.
 function M.planned() return math.max(info().ranks, engine.machine().ranks) end
 
---- plan_together(f, ...) -> f(...). Every rank calls it, and the plans that f makes agree on what a
---- run of several ranks agrees on. Other plans of a rank wait for no other rank.
+--- plan_together(f, ...) -> f(...). Every rank calls it: the plans that f makes have the choices of
+--- rank 0, as a run has. Plans outside of it wait for no other rank.
 function M.plan_together(f, ...)
   lib.check(lib.C.nn_plan_together(1))
   together = true
@@ -45,7 +45,8 @@ function M.plan_together(f, ...)
   end, f, ...)
 end
 
---- any(yes) -> whether `yes` on any rank, inside plan_together(); elsewhere, yes.
+--- any(yes) -> whether `yes` is true on any rank, inside plan_together(), where every rank calls
+--- it; elsewhere `yes`.
 function M.any(yes)
   if not together or not M.several() then return yes end
   return table.concat(M.gather("a choice in a plan", yes and "yes" or "")) ~= ""

@@ -13,8 +13,8 @@ local function text_of(rank, plan, seconds)
   local own = rank.own or {available = plan.available}
   local too_much = not plan.tiers and rank.peak > own.available
     and (", but has %s"):format(units.bytes(own.available)) or ""
-  local needs = own.stored and ("has %s of tiles in %s, reads %s and writes %s a step"):format(
-    units.bytes(own.stored), budget.has_disk() and "its file" or "RAM", units.bytes(own.read),
+  local needs = own.stored and ("has %s of tiles %s, reads %s and writes %s a step"):format(
+    units.bytes(own.stored), budget.has_disk() and "on disk" or "in RAM", units.bytes(own.read),
     units.bytes(own.written)) or ("needs %s%s"):format(units.bytes(rank.peak), too_much)
   return ("%s; computes %.0f %% of the time, sends %s and receives %s"):format(
     needs, math.min(100, 100 * rank.busy / plan.workers / seconds), units.bytes(rank.sent),
@@ -31,12 +31,12 @@ function M.share(plan)
     mine.seconds, mine.stored = tiers.seconds, tiers.in_store
     mine.read, mine.written = lowest.loaded.total, lowest.stored.total
   end
+  local moves = tiers and tiers.loaded.total + tiers.stored.total > 0
+  local timed = moves and tiers or plan              -- from which the table has the time
   for i, text in ipairs(cluster.gather("a plan", files.json(mine))) do
     local own = files.parse_json(text)
     if plan.ranks[i] then plan.ranks[i].own = own end
-    local moves = tiers and tiers.loaded.total + tiers.stored.total > 0
-    local of = moves and tiers or plan               -- from which the table has the time
-    of.seconds = math.max(of.seconds, own.seconds)
+    timed.seconds = math.max(timed.seconds, own.seconds)
   end
 end
 

@@ -100,9 +100,9 @@ function M.load()
 end
 
 --- step(build, measured, alone) -> the plan of compile.simulated() for a step, with `parameters`,
---- `state` (bytes of weights and optimizer state), `largest_tile` (bytes), `recorded` (the number
---- of recorded tasks), `took` (seconds), `load` and `disturbed` (of load()). build() and alone are
---- as in nn.plan_step.
+--- `state` (bytes of weights and optimizer state on this rank), `largest_tile` (bytes), `recorded`
+--- (the number of recorded tasks), `took` (seconds), `load` and `disturbed` (of load()). build() and
+--- alone are as in nn.plan_step.
 function M.step(build, measured, alone)
   lib.check(lib.C.nn_idle())               -- idle workers would slow down the measurements
   local out, start = {}, engine.now()
@@ -110,7 +110,7 @@ function M.step(build, measured, alone)
   local plan = progress.during(compile.simulated, function() return record(build, out) end,
                                measured, alone)
   for name, value in pairs(out) do plan[name] = value end
-  if #plan.ranks > 1 then plan.state = plan.kinds.weights + plan.kinds.optimizer end  -- of this one
+  if cluster.planned() > 1 then plan.state = plan.kinds.weights + plan.kinds.optimizer end
   plan.took = engine.now() - start
   return plan
 end

@@ -120,6 +120,9 @@ t.case("what fits on ranks together starts there, and is refused on one", functi
   train(2, words .. "out=together")
   status, alone = start(2, words .. "memory_gb=0.010 out=less")
   t.check(status == 1 and alone:find "nnlua: .*the training cannot fit", alone)
+  status, alone = start(2, words .. "memory_gb=0.014 out=less")
+  local state, rest = alone:match "bytes: ([%d.]+) MB of parameters and moments, ([%d.]+) MB of"
+  t.check(status == 1 and tonumber(state) < 12 and tonumber(rest) > 8, alone)
 end)
 
 t.finish()
