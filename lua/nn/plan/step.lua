@@ -101,8 +101,8 @@ end
 
 --- step(build, measured, alone) -> the plan of compile.simulated() for a step, with `parameters`,
 --- `state` (bytes of weights and optimizer state on this rank), `largest_tile` (bytes), `recorded`
---- (the number of recorded tasks), `took` (seconds), `load` and `disturbed` (of load()). build() and
---- alone are as in nn.plan_step.
+--- (the number of recorded tasks), `took` (seconds), `load` and `disturbed` (of load()). build()
+--- and alone are as in nn.plan_step.
 function M.step(build, measured, alone)
   lib.check(lib.C.nn_idle())               -- idle workers would slow down the measurements
   local out, start = {}, engine.now()
