@@ -1,5 +1,6 @@
--- BERT (Devlin et al. 2018) and RoBERTa (Liu et al. 2019): encoders that see the text in both
--- directions, with a head that predicts masked tokens or one that classifies the text.
+-- BERT (Devlin et al. 2018), RoBERTa (Liu et al. 2019), and XLM-R and CamemBERT, which are RoBERTas
+-- with other vocabularies: encoders that see the text in both directions, with a head that predicts
+-- masked tokens or one that classifies the text.
 -- Post-LayerNorm blocks, learned positions and token types, exact GELU, head tied to the token
 -- embedding. Shapes: B sequences, T tokens each, C = embd, V = vocab.
 local nn, field = require "nn", require("nn").field
@@ -9,8 +10,9 @@ local Attention, MLP, Block = nn.module "Attention", nn.module "MLP", nn.module 
 --- Bert{layers, heads, embd, inner=4 embd, context=512, vocab=30522, types=2, labels=0,
 --- family="bert", pad=0, eps=1e-12, dropout=0, dtype="f32"} -> a model with random weights. labels:
 --- 0 for a head that predicts masked tokens, else the number of classes of a head that classifies
---- by the first token. RoBERTa has family "roberta" and pad 1. Padding belongs at the end of a
---- text, with a mask. Errors: missing or invalid settings.
+--- by the first token. RoBERTa has family "roberta" and pad 1, as have "xlm-roberta" and
+--- "camembert". Padding belongs at the end of a text, with a mask. Errors: missing or invalid
+--- settings.
 ---     Bert({layers = 2, heads = 2, embd = 32, context = 64, vocab = 65}):count()  --> 30849
 local Bert = nn.encoder("Bert", function()
   return {
@@ -22,7 +24,8 @@ local Bert = nn.encoder("Bert", function()
     vocab = field(30522, "vocabulary size", {min = 1}),
     types = field(2, "token types, such as the first and the second text", {min = 1}),
     labels = field(0, "classes of texts; 0: predict masked tokens", {min = 0}),
-    family = field("bert", "of the weights' names and positions", {choices = {"bert", "roberta"}}),
+    family = field("bert", "of the weights' names and positions",
+                   {choices = {"bert", "roberta", "xlm-roberta", "camembert"}}),
     pad = field(0, "id of padding; RoBERTa's positions begin after row `pad`", {min = 0}),
     eps = field(1e-12, "added to the variance in norms", {min = 0}),
     dropout = field(0, "dropout probability in training", {min = 0, max = 0.99, real = true}),
@@ -65,7 +68,7 @@ function Block:forward(x, mask)
 end
 
 -- Rows of the table of positions that RoBERTa does not use.
-local function first_row(c) return c.family == "roberta" and c.pad + 1 or 0 end
+local function first_row(c) return c.family ~= "bert" and c.pad + 1 or 0 end
 
 function Bert:init(config)
   local c = self:configure(config)
@@ -100,13 +103,26 @@ end
 -- ### The format of Hugging Face's transformers (see lua/nn/models/hugging_face.lua)
 
 Bert.hugging_face = {
-  types = {bert = "BertForMaskedLM", roberta = "RobertaForMaskedLM"},
+  types = {bert = "BertForMaskedLM", roberta = "RobertaForMaskedLM",
+           ["xlm-roberta"] = "XLMRobertaForMaskedLM", camembert = "CamembertForMaskedLM"},
+  heads = {"ForMaskedLM", "ForPreTraining", "ForSequenceClassification"},
+  variants = {roberta = "model.family=roberta model.pad=1",
+              ["xlm-roberta"] = "model.family=xlm-roberta model.pad=1",
+              camembert = "model.family=camembert model.pad=1"},
   settings = {layers = "num_hidden_layers", heads = "num_attention_heads", embd = "hidden_size",
               inner = "intermediate_size", vocab = "vocab_size", types = "type_vocab_size"},
   optional = {eps = "layer_norm_eps"},
   fixed = {hidden_act = "gelu", position_embedding_type = "absolute", is_decoder = false,
            add_cross_attention = false, tie_word_embeddings = true},
-  entries = {architectures = "texts", num_labels = "whole", pad_token_id = "whole"},
+  entries = {num_labels = "whole", pad_token_id = "whole"},
+  repeats = {
+    ["cls.predictions.decoder.weight"] = "bert.embeddings.word_embeddings.weight",
+    ["cls.predictions.decoder.bias"] = "cls.predictions.bias",
+    ["lm_head.decoder.weight"] = "roberta.embeddings.word_embeddings.weight",
+    ["lm_head.decoder.bias"] = "lm_head.bias",
+  },
+  -- The pooler and the second head of the pretraining are for classes of texts.
+  unused = {"embeddings%.position_ids$", "^%a+%.pooler%.", "^cls%.seq_relationship%."},
 }
 local format = Bert.hugging_face
 
@@ -124,14 +140,15 @@ local classifiers = {bert = {dense = "bert.pooler.dense", head = "classifier"},
                      roberta = {dense = "classifier.dense", head = "classifier.out_proj"}}
 
 function format.name(path, c)
-  local head = (c.labels > 0 and classifiers or heads)[c.family]
+  local family = c.family == "bert" and "bert" or "roberta"
+  local head = (c.labels > 0 and classifiers or heads)[family]
   if path == "bias" then return head.bias end
   local layer, kind = path:match "^(.+)%.(%w+)$"
   if head[layer] then return head[layer] .. "." .. kind end
-  if outside[layer] then return ("%s.%s.%s"):format(c.family, outside[layer], kind) end
+  if outside[layer] then return ("%s.%s.%s"):format(family, outside[layer], kind) end
   local block, within = layer:match "^blocks%.(%d+)%.(.+)$"
   local function their(name)
-    return ("%s.encoder.layer.%d.%s.%s"):format(c.family, block - 1, name, kind)
+    return ("%s.encoder.layer.%d.%s.%s"):format(family, block - 1, name, kind)
   end
   if within ~= "attn.qkv" then return inside[within] and their(inside[within]) end
   return {{their "attention.self.query", c.embd}, {their "attention.self.key", c.embd},
@@ -151,9 +168,6 @@ function format.read(config)
     if type(config.id2label or {}) ~= "table" then return nil, "id2label is no list of labels" end
     for _ in pairs(config.id2label or {}) do out.labels = out.labels + 1 end
     if out.labels == 0 then out.labels = config.num_labels or 2 end
-  elseif not what:find "ForMaskedLM$" and not what:find "ForPreTraining$" then
-    return nil, ("architectures is %s; ForMaskedLM or ForSequenceClassification is needed"):format(
-      what)
   end
   local rows = config.max_position_embeddings
   out.pad = config.pad_token_id or first_row {family = out.family, pad = 0}

@@ -1,5 +1,5 @@
 -- GPT-Neo (Black et al. 2021): GPT-2's blocks with separate projections without biases, scores that
--- are not scaled, and a window in every second block.
+-- are not scaled, and a window in some blocks, usually every second.
 -- Shapes: B sequences, T tokens each, C = embd, V = vocab.
 
 local nn = require "nn"
@@ -7,9 +7,10 @@ local field = nn.field
 
 local Attention, MLP, Block = nn.module "Attention", nn.module "MLP", nn.module "Block"
 
---- GPTNeo{layers, heads, embd, inner=4 embd, context=2048, vocab=50257, window=256, dropout=0,
---- dtype="f32"} -> a model with random weights. Blocks 2, 4, ... see the newest `window` tokens.
---- Errors: missing, unknown or invalid settings.
+--- GPTNeo{layers, heads, embd, inner=4 embd, context=2048, vocab=50257, window=256,
+--- pattern="global,local", dropout=0, dtype="f32"} -> a model with random weights. The pattern
+--- repeats over the blocks; those that are local see the newest `window` tokens. Errors: missing,
+--- unknown or invalid settings.
 ---     GPTNeo({layers = 1, heads = 2, embd = 16, context = 8, vocab = 65}):count()  --> 4432
 local GPTNeo = nn.decoder("GPTNeo", function()
   return {
@@ -19,15 +20,31 @@ local GPTNeo = nn.decoder("GPTNeo", function()
     inner = field(0, "hidden size of the MLP; 0: 4 embd", {min = 0}),
     context = field(2048, "context length in tokens", {min = 1}),
     vocab = field(50257, "vocabulary size", {min = 1}),
-    window = field(256, "tokens that every second block sees; 0: all", {min = 0}),
+    window = field(256, "tokens that local blocks see; 0: all", {min = 0}),
+    pattern = field("global,local", "kinds of the blocks, global or local, repeated over them"),
     eps = field(1e-5, "added to the variance in norms", {min = 0}),
     dropout = field(0, "dropout of attention in training", {min = 0, max = 0.99, real = true}),
     dtype = field("f32", "dtype of weights and activations", {choices = {"f32", "bf16"}}),
   }
 end)
 
+-- The kinds in a pattern, "global" or "local". Errors: another kind.
+local function kinds_in(pattern)
+  local list = {}
+  for kind in (pattern .. ","):gmatch "(.-)," do
+    if kind ~= "global" and kind ~= "local" then
+      nn.fail("gptneo: pattern = %s has the kind '%s'; global and local are known", pattern, kind)
+    end
+    list[#list + 1] = kind
+  end
+  return list
+end
+
 -- How many tokens a token sees in a block (from 1); 0: all.
-function GPTNeo.window(c, layer) return layer % 2 == 0 and c.window or 0 end
+function GPTNeo.window(c, layer)
+  local kinds = kinds_in(c.pattern)
+  return kinds[(layer - 1) % #kinds + 1] == "local" and c.window or 0
+end
 
 function Attention:init(c, layer)
   self.shape = {heads = c.heads, dropout = c.dropout, scale = 1, window = GPTNeo.window(c, layer)}
@@ -87,6 +104,8 @@ GPTNeo.hugging_face = {
   fixed = {activation_function = "gelu_new", embed_dropout = 0, resid_dropout = 0,
            tie_word_embeddings = true},
   entries = {attention_layers = "texts", attention_types = "list", window_size = "whole"},
+  repeats = {["lm_head.weight"] = "wte.weight"},
+  unused = {"attn%.attention%.bias$", "attn%.attention%.masked_bias$"},
 }
 local format = GPTNeo.hugging_face
 
@@ -124,22 +143,31 @@ local function kinds_of(config)
   return nil, ("kinds of attention are given for %d of %d blocks"):format(#kinds, count)
 end
 
+-- The shortest list that gives `kinds` when it repeats.
+local function shortest_pattern(kinds)
+  for length = 1, #kinds do
+    local repeats = true
+    for i = length + 1, #kinds do repeats = repeats and kinds[i] == kinds[i - length] end
+    if repeats then return {unpack(kinds, 1, length)} end
+  end
+end
+
 function format.read(config)
   local kinds, problem = kinds_of(config)
   for i, kind in ipairs(kinds or {}) do
-    if kind ~= (i % 2 == 0 and "local" or "global") then
-      return nil, ("block %d has %s attention; global and local must alternate"):format(
+    if kind ~= "global" and kind ~= "local" then
+      return nil, ("block %d has %s attention; global or local is needed"):format(
         i - 1, type(kind) == "string" and kind or "an unknown kind of")
     end
   end
-  return kinds and {window = config.window_size}, problem
+  if not kinds then return nil, problem end
+  return {window = config.window_size, pattern = table.concat(shortest_pattern(kinds), ",")}
 end
 
 function format.write(c)
-  local kinds, types = {}, {{{"global", "local"}, math.floor(c.layers / 2)}}
-  for i = 1, c.layers do kinds[i] = i % 2 == 0 and "local" or "global" end
-  if c.layers % 2 == 1 then types[2] = {{"global"}, 1} end
-  return {attention_layers = kinds, attention_types = types,
+  local pattern, kinds = kinds_in(c.pattern), {}
+  for i = 1, c.layers do kinds[i] = pattern[(i - 1) % #pattern + 1] end
+  return {attention_layers = kinds, attention_types = {{kinds, 1}},
           window_size = c.window > 0 and c.window or c.context}
 end
 

@@ -90,6 +90,8 @@ GPTNeoX.hugging_face = {
               parallel = "use_parallel_residual", bias = "attention_bias"},
   fixed = {hidden_act = "gelu", hidden_dropout = 0},
   entries = {rotary_emb_base = "number", rotary_pct = "number"},
+  repeats = {["embed_out.weight"] = "embed_in.weight"},
+  unused = {"attention%.bias$", "attention%.masked_bias$", "rotary_emb%.inv_freq$"},
 }
 local format = GPTNeoX.hugging_face
 
@@ -116,7 +118,7 @@ function format.name(path, c)
 end
 
 function format.read(config)
-  local out, problem = rotary.read(config)
+  local out, problem = rotary.read(config, true)
   if not out then return nil, problem end
   if out.scaling ~= "none" then return nil, "rope_type is not default" end
   local parameters = config.rope_parameters or {}

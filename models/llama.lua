@@ -101,8 +101,11 @@ function Llama:embed(ids) return self.tok(ids) end
 
 Llama.hugging_face = {
   prefix = "model.", fixed = {pretraining_tp = 1},
+  repeats = {["lm_head.weight"] = "embed_tokens.weight"}, unused = {"rotary_emb%.inv_freq$"},
   types = {llama = "LlamaForCausalLM", mistral = "MistralForCausalLM", qwen2 = "Qwen2ForCausalLM",
            qwen3 = "Qwen3ForCausalLM"},
+  variants = {mistral = "model.window=4096", qwen2 = "model.bias=qkv",
+              qwen3 = "model.qk_norm=true"},
   settings = {layers = "num_hidden_layers", heads = "num_attention_heads", embd = "hidden_size",
               inner = "intermediate_size", context = "max_position_embeddings",
               vocab = "vocab_size"},

@@ -22,7 +22,9 @@ local T5 = nn.encoder_decoder("T5", function()
     max_distance = field(128, "larger distances share a bucket", {min = 2}),
     activation = field("relu", "of the MLP; gelu and silu have a gate",
                        {choices = {"relu", "gelu", "silu"}}),
-    tied = field(true, "the head is the token embedding, over sqrt(embd)"),
+    tied = field(true, "the head is the token embedding"),
+    scale_head = field("tied", "the head divides by sqrt(embd): if it is tied, always or never",
+                       {choices = {"tied", "always", "never"}}),
     start = field(0, "first input of the decoder (an id)", {min = 0}),
     pad = field(0, "id in place of ignored targets", {min = 0}),
     eps = field(1e-6, "added to the mean square in norms", {min = 0}),
@@ -104,13 +106,15 @@ local function run(self, blocks, norm, ids, bias, mask, text, past)
   return self.drop((select(2, norm(x, delta))))
 end
 
+local function is_scaled(c) return c.scale_head == "tied" and c.tied or c.scale_head == "always" end
+
 function T5:encode(ids, mask)
   return run(self, self.blocks, self.encoder_norm, ids, self.encoder_bias, mask, {}, {})
 end
 
 function T5:decode(inputs, text, mask, past)
   local h = run(self, self.decoder, self.norm, inputs, self.decoder_bias, mask, text, past or {})
-  return self.config.tied and h * self.config.embd ^ -0.5 or h
+  return is_scaled(self.config) and h * self.config.embd ^ -0.5 or h
 end
 
 -- ### The format of Hugging Face's transformers (see lua/nn/models/hugging_face.lua)
@@ -122,6 +126,11 @@ T5.hugging_face = {
   optional = {decoder_layers = "num_decoder_layers", eps = "layer_norm_epsilon",
               max_distance = "relative_attention_max_distance", pad = "pad_token_id",
               start = "decoder_start_token_id", tied = "tie_word_embeddings"},
+  entries = {scale_decoder_outputs = "boolean", tie_word_embeddings = "boolean"},
+  repeats = {["lm_head.weight"] = "shared.weight",
+             ["encoder.embed_tokens.weight"] = "shared.weight",
+             ["decoder.embed_tokens.weight"] = "shared.weight"},
+  unused = {"^decoder%.block%.0%.layer%.1%.EncDecAttention%.relative_attention_bias%.weight$"},
 }
 local format = T5.hugging_face
 local outside = {
@@ -162,18 +171,20 @@ function format.name(path, c)
 end
 
 function format.read(config)
-  local kind, tied = tostring(config.feed_forward_proj), config.tie_word_embeddings ~= false
+  local kind = tostring(config.feed_forward_proj)
   local activation = kind == "nil" and "relu" or kind:match "^relu$"
     or kind:match "^gated%-(gelu)$" or kind:match "^gated%-(silu)$"
-  if config.scale_decoder_outputs == not tied then
-    return nil, "scale_decoder_outputs differs from tie_word_embeddings"
+  -- transformers 5 writes tie_word_embeddings = true in all folders; older versions decided by it.
+  local scaled = config.scale_decoder_outputs
+  if scaled == nil then scaled = config.tie_word_embeddings ~= false end
+  if activation then
+    return {activation = activation, scale_head = scaled and "always" or "never"}
   end
-  if activation then return {activation = activation} end
   return nil, ("feed_forward_proj is %s; relu, gated-gelu or gated-silu is needed"):format(kind)
 end
 
 function format.write(c)
-  return {dropout_rate = c.dropout, scale_decoder_outputs = c.tied, is_encoder_decoder = true,
+  return {dropout_rate = c.dropout, scale_decoder_outputs = is_scaled(c), is_encoder_decoder = true,
           feed_forward_proj = (c.activation == "relu" and "" or "gated-") .. c.activation}
 end
 

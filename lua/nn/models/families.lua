@@ -6,12 +6,12 @@ local experts = "its MLPs are mixtures of experts"
 local state_space = "it has state-space layers instead of attention"
 local images = "it reads images"
 local sound = "it reads sound"
-local encoder = "it is an encoder, but not BERT or RoBERTa"
+local encoder = "it is an encoder, but not of BERT's or RoBERTa's kind"
 local pair = "its encoder and decoder have position embeddings, not T5's bias by distance"
 
 local differences = {
   distilbert = encoder, electra = encoder, albert = encoder,
-  ["xlm-roberta"] = encoder, modernbert = encoder, mpnet = encoder,
+  modernbert = encoder, mpnet = encoder,
   deberta = "it is an encoder with disentangled attention",
   ["deberta-v2"] = "it is an encoder with disentangled attention",
   bart = pair, pegasus = pair, mbart = pair, marian = pair,

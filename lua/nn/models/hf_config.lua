@@ -43,6 +43,22 @@ local function wrong_entry(class, config)
   end
 end
 
+-- The problem with the architecture that config.json names, or nil: a model with another head has
+-- the same entries. Names end in the kind of head; "Model" stands for none, or for a tied one.
+local function wrong_architecture(class, config)
+  local problem = schema.optional(kinds.texts)(config.architectures, "architectures")
+  local given = not problem and (config.architectures or {})[1]
+  if not given then return problem end
+  local described = class.hugging_face
+  local expected = described.types[config.model_type or next(described.types)]
+  local heads = described.heads or {expected:match "For%u%w*$" or "Model", "Model"}
+  for _, head in ipairs(heads) do
+    if given:sub(-#head) == head then return nil end
+  end
+  return ("architectures is %s; nnlua's %s needs a name that ends in %s"):format(
+    given, class.class_name, table.concat(heads, " or "))
+end
+
 -- The problem with an entry that is a setting of the class, or nil.
 local function wrong_setting(field, value, name)
   local problem = field and config_fields.problem(field, value)
@@ -135,7 +151,7 @@ function M.read(folder)
     lib.fail("%s has a quantization_config%s; nnlua reads weights that are not quantized", path,
              type(how) == "string" and (" (%s)"):format(how) or "")
   end
-  local problem, settings = wrong_entry(class, config), nil
+  local problem, settings = wrong_entry(class, config) or wrong_architecture(class, config), nil
   if not problem then settings, problem = settings_of(class, config) end
   if problem then lib.fail("%s: %s", path, problem) end
   return class, settings

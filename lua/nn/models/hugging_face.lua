@@ -3,12 +3,20 @@
 -- `hugging_face`:
 --
 --   types             {model_type = "architecture"}, as in config.json
+--   heads             optional: how names of architectures end that the model has; by default as
+--                     that in types, or "Model"
+--   variants          optional {model_type = "settings"}: the settings that make a new model one
+--                     of this type, for errors
 --   prefix            optional prefix of the tensor names in files
 --   name(path, settings) -> the tensor's name in files, and whether it is stored transposed; or a
 --                     list {{name, rows, first}, ...}: the parameter's rows are `rows` rows of
 --                     tensor `name` from row `first` (from 0; default 0) on, then those of the next
 --                     entry; nil for an unknown path. Names are without prefix; "/name" has none
 --   old_name(name)    optional: the name (without prefix) in older files
+--   repeats           {name = name}: tensors that files may have too, which the model does not read
+--                     because they must equal another one, such as a tied head
+--   unused            Lua patterns for names of tensors that files may have, but the model does
+--                     without: masks and frequencies of older files, heads for other tasks
 --   settings          {ours = "theirs"}: settings that are positive whole numbers in config.json
 --   optional          {ours = "theirs"}: other settings, if config.json has them
 --   fixed             {theirs = value}: values that config.json must have, if it has the entry, for
@@ -23,92 +31,16 @@ local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local hf_config = require "nn.models.hf_config"
+local hf_weights = require "nn.models.hf_weights"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
-local registry = require "nn.models.registry"
 local safetensors = require "nn.io.safetensors"
-local sorted_keys = require("nn.base.tables").sorted_keys
 local tape = require "nn.core.tape"
 local tokenizers = require "nn.text.tokenizer"
 
 local M = {}
 
--- The name in files (without prefix) of a parameter, and whether it is stored transposed; or the
--- list of its parts, {name=, rows=, first=}.
-local function their_name(class, path, settings)
-  local name, transposed = class.hugging_face.name(path, settings)
-  if not name then
-    lib.fail("'%s' is not a parameter of %s in transformers", path, class.class_name)
-  end
-  if type(name) == "string" then return name, transposed end
-  local parts = {}
-  for i, part in ipairs(name) do
-    parts[i] = {name = part[1], rows = part[2], first = part[3] or 0}
-  end
-  return parts
-end
-
-local function with_prefix(prefix, name)
-  return name:sub(1, 1) == "/" and name:sub(2) or prefix .. name
-end
-
 -- ### Loading
-
--- The entries by name of model.safetensors (preferred, as in transformers) or of an index.
-local function open_weights(folder)
-  local whole = files.join(folder, "model.safetensors")
-  local index = whole .. ".index.json"
-  if files.exists(whole) then return safetensors.open(whole).by_name end
-  if files.exists(index) then return safetensors.open_index(index) end
-  local pickled = files.exists(files.join(folder, "pytorch_model.bin"))
-  lib.fail("'%s' has neither model.safetensors nor model.safetensors.index.json%s", folder,
-           pickled and "; pytorch_model.bin can run any code and is not read: in Python, "
-           .. "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OTHER) writes "
-           .. "safetensors" or "")
-end
-
--- The entry of a tensor, which must have this shape.
-local function find(weights, name, shape)
-  local by_name, old = weights.by_name, weights.old_name and weights.old_name(name)
-  local entry = by_name[with_prefix(weights.prefix, name)] or by_name[name]
-    or old and by_name[with_prefix(weights.prefix, old)]
-  if not entry then
-    lib.fail("'%s' has no tensor '%s' (nor with the prefix '%s')", weights.folder,
-             with_prefix("", name), weights.prefix)
-  end
-  local given, expected = table.concat(entry.shape, ","), table.concat(shape, ",")
-  if given ~= expected then
-    lib.fail("%s: '%s' is (%s); config.json implies (%s)", entry.file.path, entry.name, given,
-             expected)
-  end
-  return entry
-end
-
--- The entry of a parameter of the model, and whether it is stored transposed; or its parts, with
--- their entries.
-local function find_parameter(class, path, shape, weights, settings)
-  local name, transposed = their_name(class, path, settings)
-  if type(name) == "string" then
-    return find(weights, name, transposed and {shape[2], shape[1]} or shape), transposed
-  end
-  local rows = {}                                            -- of each tensor
-  for _, part in ipairs(name) do rows[part.name] = (rows[part.name] or 0) + part.rows end
-  for _, part in ipairs(name) do
-    part.entry = find(weights, part.name, {rows[part.name], unpack(shape, 2)})
-  end
-  return name
-end
-
--- Refuses sizes that the files do not have, before a model of these sizes is created.
-local function check_shapes(class, settings, weights)
-  if not class.shapes then return end
-  local shapes, full = registry.shapes(class, settings)
-  if not shapes then lib.fail("%s: %s", files.join(weights.folder, "config.json"), full) end
-  local paths = sorted_keys(shapes)
-  for i = #paths, 1, -1 do   -- tok.weight first: wrong heads would make many parts of a block's
-    find_parameter(class, paths[i], shapes[paths[i]], weights, full)
-  end
-end
 
 -- Copies the rows of parts to the parameter, tensor by tensor.
 local function copy_parts(p, parts)
@@ -133,8 +65,7 @@ local function copy_parts(p, parts)
   end
 end
 
-local function copy_parameter(p, weights, class, settings)
-  local entry, transposed = find_parameter(class, p.path, p.tensor.shape, weights, settings)
+local function copy_parameter(p, entry, transposed)
   if entry[1] then return copy_parts(p, entry) end
   if entry.dtype == "F32" and not transposed and p.tensor.dtype == "f32" then
     entry.file:copy_into(entry.name, p.tensor)       -- from the mapped file into the tiles
@@ -153,20 +84,24 @@ local function tokenizer_in(folder)
   end
 end
 
---- outline(folder) -> the class of the model, its settings from config.json, the tokenizer or nil.
+--- outline(folder) -> the class of the model, its settings from config.json (and the weights, if
+--- the folder has them), the tokenizer or nil.
 function M.outline(folder)
   local class, settings = hf_config.read(folder)
+  hf_weights.settle_tie(folder, class, settings)
   return class, settings, tokenizer_in(folder)
 end
 
-local load_options = arguments.names "dropout dtype"
+local load_options = arguments.names "dropout dtype unread"
 
---- nn.load_hf(folder, {dropout=0, dtype="f32"}) -> model, tokenizer (nil if the folder has none).
+--- nn.load_hf(folder, {dropout=0, dtype="f32", unread="refuse"}) -> model, tokenizer (nil if the
+--- folder has none).
 --- Loads a Hugging Face model (config.json, model.safetensors or shards) of a type that a file in
 --- models/ describes, such as models/gpt2.lua for GPT-2. Weights are copied one by one from the
 --- mapped file to tiles; transposed ones and other dtypes through a temporary copy. `dtype`: that
---- of the model, f32 or bf16. Errors: missing files or tensors; a config.json that nnlua's model
---- does not support.
+--- of the model, f32 or bf16. Where the files have a head of their own, the model has it too, even
+--- if tie_word_embeddings is true. Errors: missing files or tensors; a config.json that nnlua's
+--- model does not support; tensors that the model would not read, with unread = "ignore" none.
 ---     nn.save_hf("another", model)
 ---     nn.load_hf("another").config.embd  --> 16
 function M.load_hf(folder, options)
@@ -174,14 +109,20 @@ function M.load_hf(folder, options)
   options = arguments.options("load_hf", options, load_options)
   if not files.list(folder) then lib.fail("there is no folder '%s'", folder) end
   local class, settings = hf_config.read(folder)
-  local weights = {folder = folder, prefix = class.hugging_face.prefix or "",
-                   old_name = class.hugging_face.old_name, by_name = open_weights(folder)}
-  for name, value in pairs(options) do settings[name] = value end
-  check_shapes(class, settings, weights)
+  local weights = hf_weights.open(folder, class)
+  hf_weights.settle_tie(folder, class, settings)
+  for _, name in ipairs {"dropout", "dtype"} do
+    if options[name] ~= nil then settings[name] = options[name] end
+  end
+  weights:check_shapes(settings)
   local tokenizer = tokenizer_in(folder)
-  local model = class(settings)
+  local model, found = class(settings), {}
+  for i, p in ipairs(model:parameters()) do
+    found[i] = {p, weights:parameter(p.path, p.tensor.shape, model.config)}
+  end
+  if options.unread ~= "ignore" then weights:check_all_read() end
   tape.no_grad(function()
-    for _, p in ipairs(model:parameters()) do copy_parameter(p, weights, class, model.config) end
+    for _, pair in ipairs(found) do copy_parameter(unpack(pair)) end
   end)
   return model, tokenizer
 end
@@ -205,9 +146,9 @@ end
 -- Adds the entries of a parameter, for safetensors.write_shards.
 local function add_entries(entries, class, p, settings)
   local prefix = class.hugging_face.prefix or ""
-  local name, transposed = their_name(class, p.path, settings)
+  local name, transposed = hf_weights.name_in_files(class, p.path, settings)
   if type(name) == "string" then
-    entries[#entries + 1] = {path = with_prefix(prefix, name), tensor = p.tensor,
+    entries[#entries + 1] = {path = hf_weights.full_name(prefix, name), tensor = p.tensor,
                              transposed = transposed}
     return
   end
@@ -219,7 +160,8 @@ local function add_entries(entries, class, p, settings)
   end
   for part, ranges in pairs(rows) do
     table.sort(ranges, function(a, b) return a.there < b.there end)
-    entries[#entries + 1] = {path = with_prefix(prefix, part), tensor = p.tensor, rows = ranges}
+    entries[#entries + 1] = {path = hf_weights.full_name(prefix, part), tensor = p.tensor,
+                             rows = ranges}
   end
 end
 

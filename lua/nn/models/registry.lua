@@ -47,13 +47,26 @@ function M.known(name)
   return (package.loaded[module] or known[name]) and require(module)
 end
 
+-- What to write instead of a name that is a model_type of transformers: "; it is a type of ...".
+local function advice_on_type(name, list)
+  for _, other in ipairs(list) do
+    local good, class = pcall(require, "models." .. other)
+    local described = good and type(class) == "table" and class.hugging_face
+    if described and described.types[name] then
+      local variant = (described.variants or {})[name]
+      return ("; it is a kind of %s: give model=%s%s"):format(class.class_name, other,
+                                                            variant and " " .. variant or "")
+    end
+  end
+end
+
 --- find(name, path) -> the class of models/NAME.lua. Errors: an unknown model, with the known ones;
 --- `path`: the checkpoint that names it, if any.
 function M.find(name, path)
-  local _, known = names()
+  local list, known = names()
   return M.known(name)
     or lib.fail("%sunknown model '%s' in models/%s", path and ("'%s': "):format(path) or "",
-                name, suggest.choices(name, known))
+                name, advice_on_type(name, list) or suggest.choices(name, known))
 end
 
 --- name_of(model) -> the name of its class for find(); nil if the class is not in models/.

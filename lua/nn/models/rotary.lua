@@ -4,6 +4,7 @@ local field = require("nn.io.config").field
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
 local schema = require "nn.io.schema"
+local sorted_keys = require("nn.base.tables").sorted_keys
 
 local M = {}
 
@@ -93,11 +94,27 @@ local wrong_entry = schema.fields {
   rope_theta = number, original_max_position_embeddings = schema.optional(schema.whole(1)),
 }
 
---- read(config) -> settings; or nil and the problem with config.json.
-function M.read(config)
+-- The problem with parameters that nnlua has not, or nil: by kind of layer, or for a part of a head
+-- where the model rotates all of it.
+local function wrong_kind(config, p, where, rotates_part)
+  for _, name in ipairs(sorted_keys(p)) do
+    if type(p[name]) == "table" and name:find "attention$" then
+      return ("%s.%s: frequencies by kind of layer are not supported"):format(where, name)
+    end
+  end
+  local part = p.partial_rotary_factor or config.partial_rotary_factor or 1
+  if part ~= 1 and not rotates_part then
+    return ("partial_rotary_factor is %s; nnlua's model rotates whole heads"):format(tostring(part))
+  end
+end
+
+--- read(config, rotates_part) -> settings; or nil and the problem with config.json. rotates_part:
+--- the model reads partial_rotary_factor itself.
+function M.read(config, rotates_part)
   local where = config.rope_parameters ~= nil and "rope_parameters" or "rope_scaling"
   local p = config[where] == nil and {} or config[where]
   local problem = wrong_parameter(p, where) or wrong_entry(config)
+    or wrong_kind(config, p, where, rotates_part)
   if problem then return nil, problem end
   local kind = p.rope_type or p.type or "default"
   local out = {theta = p.rope_theta or config.rope_theta, scaling = kinds[kind]}

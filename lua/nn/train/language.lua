@@ -93,6 +93,21 @@ local function resumed_by(given, preset)
   return settings.default_folder {preset = given.preset or preset, resume = "auto"}
 end
 
+-- What the classes of a kind do, and the recipe that trains them.
+local kinds = {
+  decoder = {"continues texts", "recipes/train.lua"},
+  encoder = {"predicts masked tokens", "recipes/train_masked.lua"},
+  encoder_decoder = {"reads a text and writes another one", "recipes/train_span.lua"},
+}
+
+-- "a T5, which reads a text and writes another one; recipes/train_span.lua trains it"
+local function description_of(class)
+  local known = kinds[class.kind]
+  local name = class.class_name or "class of its own"
+  if not known then return ("a %s, which a recipe of its own trains"):format(name) end
+  return ("a %s, which %s; %s trains it"):format(name, unpack(known))
+end
+
 --- class_of(words, default, preset, kind) -> the class of the model to train, and the words of
 --- the command line without model=NAME: that of model=NAME, else that of the model which is resumed
 --- or at init, else models/DEFAULT.lua. preset: the recipe's default. kind: that of the classes
@@ -115,8 +130,9 @@ function M.class_of(words, default, preset, kind)
   end
   kind = kind or "decoder"
   if class.kind ~= kind then
-    lib.fail("%s is not a class of nn.%s, so this recipe cannot train it",
-             class.class_name or given.model, kind)
+    lib.fail("this recipe trains a model that %s; %s is %s", kinds[kind][1],
+             given.model and "model=" .. given.model or resumed or "init=" .. given.init,
+             description_of(class))
   end
   return class, rest
 end
@@ -129,8 +145,13 @@ local of_training = {dropout = true, dtype = true}     -- settings that a new tr
 function M.start_from(cfg, class, path, words)
   local model, known = load.outline(path)
   if getmetatable(model) ~= class then
-    lib.fail("init=%s is a %s, not a %s; recipes/train.lua without model= trains any model",
-             cfg.init, getmetatable(model).class_name, class.class_name)
+    lib.fail("this recipe trains a %s; init=%s is %s, without model=", class.class_name,
+             cfg.init, description_of(getmetatable(model)))
+  end
+  if (model.config.labels or 0) > 0 then
+    lib.fail("init=%s is a %s that classifies texts (%d classes); this recipe trains a head that "
+             .. "predicts masked tokens. A script can train it, with model(ids, labels) as its loss",
+             cfg.init, class.class_name, model.config.labels)
   end
   for name, value in pairs(model.config) do
     if not of_training[name] then

@@ -101,8 +101,8 @@ t.case("kinds of attention that the model does not have are refused by block", f
   refused("qwen2", {layer_types = {"sliding_attention", "full_attention"}},
           "layer_types[0] is 'sliding_attention'; nnlua's Llama has full_attention there")
   refused("qwen2", {layer_types = "full_attention"}, "layer_types is 'full_attention'; a list is")
-  refused("gpt_neo", {attention_layers = {"global", "global"}},
-          "block 1 has global attention; global and local must alternate")
+  refused("gpt_neo", {attention_layers = {"global", "sliding"}},
+          "block 1 has sliding attention; global or local is needed")
   refused("gpt_neo", {attention_layers = {"global"}},
           "kinds of attention are given for 1 of 2 blocks")
   refused("gpt_neo", {attention_layers = "nil", attention_types = {{{"global", "local"}, 1e9}}},

@@ -146,7 +146,7 @@ t.case("wrong settings, inputs and files are refused with what is needed", funct
     nn.save_hf(path, model)
   end
   refused(function(c) c.architectures = {"BertModel"} end,
-          "architectures is BertModel; ForMaskedLM or ForSequenceClassification is needed")
+          "architectures is BertModel; nnlua's Bert needs a name that ends in ForMaskedLM or For")
   refused(function(c) c.hidden_act = "relu" end, "hidden_act is 'relu'; nnlua's Bert needs 'gelu'")
   refused(function(c) c.max_position_embeddings = "many" end, "max_position_embeddings is many")
   refused(function(c) c.type_vocab_size = nil end, "type_vocab_size is nil")

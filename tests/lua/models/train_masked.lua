@@ -169,13 +169,16 @@ t.case("other models and settings are refused", function()
     local output = recipe(words, 1)
     t.check(output:find(message, 1, true), output)
   end
-  refused("model=gpt2 data.text=text.txt", "GPT2 is not a class of nn.encoder")
+  refused("model=gpt2 data.text=text.txt",
+          "model=gpt2 is a GPT2, which continues texts; recipes/train.lua trains it")
+  refused("model=roberta", "it is a kind of Bert: give model=bert model.family=roberta model.pad=1")
   local size = nn.vocabulary("char", text).size
   refused(tiny .. "out=c model.vocab=" .. size,
           ("model.vocab is %d, but the mask token needs %d"):format(size, size + 1))
   local status, output = t.shell(("cd '%s'; $NNLUA %s/recipes/train.lua model=bert 2>&1"):format(
     folder, root))
-  t.check(status == 1 and output:find("Bert is not a class of nn.decoder", 1, true), output)
+  t.check(status == 1 and output:find("Bert, which predicts masked tokens; "
+          .. "recipes/train_masked.lua trains it", 1, true), output)
 end)
 
 t.finish()

@@ -1,0 +1,170 @@
+-- The tensors in the files of a Hugging Face folder, and which of them are the parameters of a
+-- model. Every tensor must be read, be the copy of one that is read, or be one that the model does
+-- without (`repeats` and `unused` in hugging_face.lua).
+local files = require "nn.io.files"
+local lib = require "nn.base.capi"
+local registry = require "nn.models.registry"
+local safetensors = require "nn.io.safetensors"
+local sorted_keys = require("nn.base.tables").sorted_keys
+
+local M = {}
+local Weights = {}
+Weights.__index = Weights
+
+local function full_name(prefix, name)
+  return name:sub(1, 1) == "/" and name:sub(2) or prefix .. name
+end
+M.full_name = full_name
+
+--- name_in_files(class, path, settings) -> the name in files (without prefix) of a parameter, and
+--- whether it is stored transposed; or the list of its parts, {name=, rows=, first=}.
+function M.name_in_files(class, path, settings)
+  local name, transposed = class.hugging_face.name(path, settings)
+  if not name then
+    lib.fail("'%s' is not a parameter of %s in transformers", path, class.class_name)
+  end
+  if type(name) == "string" then return name, transposed end
+  local parts = {}
+  for i, part in ipairs(name) do
+    parts[i] = {name = part[1], rows = part[2], first = part[3] or 0}
+  end
+  return parts
+end
+
+-- The path of the weights in a folder: model.safetensors (preferred, as in transformers) or an
+-- index of shards; nil if there is neither.
+local function find_files(folder)
+  local whole = files.join(folder, "model.safetensors")
+  if files.exists(whole) then return whole end
+  local index = whole .. ".index.json"
+  return files.exists(index) and index or nil
+end
+
+--- open(folder, class) -> the weights in a folder, for a model of a class. Errors: there are none,
+--- or an index is wrong.
+function M.open(folder, class)
+  local path, format = find_files(folder), class.hugging_face
+  if not path then
+    local pickled = files.exists(files.join(folder, "pytorch_model.bin"))
+    lib.fail("'%s' has neither model.safetensors nor model.safetensors.index.json%s", folder,
+             pickled and "; pytorch_model.bin can run any code and is not read: in Python, "
+             .. "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OTHER) writes "
+             .. "safetensors" or "")
+  end
+  local by_name = path:find "%.json$" and safetensors.open_index(path)
+    or safetensors.open(path).by_name
+  return setmetatable({folder = folder, class = class, format = format, by_name = by_name,
+                       prefix = format.prefix or "", is_read = {}}, Weights)
+end
+
+-- The entry of a tensor, or nil.
+local function lookup(self, name)
+  local by_name, old = self.by_name, self.format.old_name and self.format.old_name(name)
+  return by_name[full_name(self.prefix, name)] or by_name[name]
+    or old and by_name[full_name(self.prefix, old)]
+end
+
+-- The entry of a copy of a tensor, where the files have only that; nil if the head is no copy.
+local function lookup_copy(self, name, settings)
+  for copy, original in pairs(settings.tied ~= false and self.format.repeats or {}) do
+    if original == name and lookup(self, copy) then return lookup(self, copy) end
+  end
+end
+
+-- The entry of a tensor that is read, which must have this shape.
+local function find(self, name, shape, settings)
+  local entry = lookup(self, name) or lookup_copy(self, name, settings)
+  if not entry then
+    lib.fail("'%s' has no tensor '%s' (nor with the prefix '%s')", self.folder, full_name("", name),
+             self.prefix)
+  end
+  local given, expected = table.concat(entry.shape, ","), table.concat(shape, ",")
+  if given ~= expected then
+    lib.fail("%s: '%s' is (%s); config.json implies (%s)", entry.file.path, entry.name, given,
+             expected)
+  end
+  self.is_read[entry] = true
+  return entry
+end
+
+--- weights:parameter(path, shape, settings) -> the entry of a parameter of the model, and whether
+--- it is stored transposed; or its parts, with their entries. Errors: it is missing, or has another
+--- shape.
+function Weights:parameter(path, shape, settings)
+  local name, transposed = M.name_in_files(self.class, path, settings)
+  if type(name) == "string" then
+    return find(self, name, transposed and {shape[2], shape[1]} or shape, settings), transposed
+  end
+  local rows = {}                                            -- of each tensor
+  for _, part in ipairs(name) do rows[part.name] = (rows[part.name] or 0) + part.rows end
+  for _, part in ipairs(name) do
+    part.entry = find(self, part.name, {rows[part.name], unpack(shape, 2)}, settings)
+  end
+  return name
+end
+
+--- weights:check_shapes(settings) refuses sizes that the files do not have, before a model of these
+--- sizes is created.
+function Weights:check_shapes(settings)
+  if not self.class.shapes then return end
+  local shapes, full = registry.shapes(self.class, settings)
+  if not shapes then lib.fail("%s: %s", files.join(self.folder, "config.json"), full) end
+  local paths = sorted_keys(shapes)
+  for i = #paths, 1, -1 do   -- tok.weight first: wrong heads would make many parts of a block's
+    self:parameter(paths[i], shapes[paths[i]], full)
+  end
+end
+
+--- settle_tie(folder, class, settings): makes `tied` false in the settings of a class that has it,
+--- where the folder has weights with a head of its own. transformers uses it in spite of
+--- tie_word_embeddings.
+function M.settle_tie(folder, class, settings)
+  local field = class.fields and class.fields().tied
+  local is_tied = settings.tied
+  if is_tied == nil then is_tied = field and field.default end
+  if not (field and is_tied and find_files(folder)) then return end
+  local weights, name = M.open(folder, class), class.hugging_face.name
+  local head, tokens = lookup(weights, name "head.weight"), lookup(weights, name "tok.weight")
+  if head and tokens and not safetensors.equal(head, tokens) then settings.tied = false end
+end
+
+-- Whether a tensor that is not read is the copy of one that is. Errors: it should be, but is not.
+local function is_copy(self, entry, name)
+  local original = (self.format.repeats or {})[name]
+  local other = original and lookup(self, original)
+  if not other then return false end
+  if not safetensors.equal(entry, other) then
+    lib.fail("%s: '%s' differs from '%s', which nnlua's %s uses in its place", entry.file.path,
+             entry.name, other.name, self.class.class_name)
+  end
+  return true
+end
+
+local function is_unused(self, name)
+  for _, pattern in ipairs(self.format.unused or {}) do
+    if name:find(pattern) then return true end
+  end
+end
+
+--- weights:check_all_read() refuses files with tensors that no parameter() has read, which would
+--- make another model. Those that are copies, or that the model does without, are excepted.
+function Weights:check_all_read()
+  local unread = {}
+  for full, entry in pairs(self.by_name) do
+    local has_prefix = full:sub(1, #self.prefix) == self.prefix
+    local name = has_prefix and full:sub(#self.prefix + 1) or full
+    if not self.is_read[entry] and not is_unused(self, name) and not is_copy(self, entry, name) then
+      unread[#unread + 1] = full
+    end
+  end
+  if #unread == 0 then return end
+  table.sort(unread)
+  local shown = "'" .. table.concat(unread, "', '", 1, math.min(4, #unread)) .. "'"
+  lib.fail("'%s' has %d tensor%s that nnlua's %s with this config.json does not read, so it would "
+           .. "compute something else: %s%s. nn.load_hf(FOLDER, {unread = \"ignore\"}) loads the "
+           .. "rest",
+           self.folder, #unread, #unread == 1 and "" or "s", self.class.class_name, shown,
+           #unread > 4 and (" and %d more"):format(#unread - 4) or "")
+end
+
+return M
