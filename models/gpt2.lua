@@ -118,7 +118,7 @@ GPT2.hugging_face = {
            scale_attn_by_inverse_layer_idx = false, reorder_and_upcast_attn = false,
            add_cross_attention = false, tie_word_embeddings = true},
   entries = {n_inner = "whole"}, repeats = {["lm_head.weight"] = "wte.weight"},
-  unused = {"attn%.bias$", "attn%.masked_bias$"},
+  unused = {"%.attn%.bias$", "%.attn%.masked_bias$"},
 }
 local format = GPT2.hugging_face
 

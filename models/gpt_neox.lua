@@ -91,7 +91,7 @@ GPTNeoX.hugging_face = {
   fixed = {hidden_act = "gelu", hidden_dropout = 0},
   entries = {rotary_emb_base = "number", rotary_pct = "number"},
   repeats = {["embed_out.weight"] = "embed_in.weight"},
-  unused = {"attention%.bias$", "attention%.masked_bias$", "rotary_emb%.inv_freq$"},
+  unused = {"%.attention%.bias$", "%.attention%.masked_bias$", "%.rotary_emb%.inv_freq$"},
 }
 local format = GPTNeoX.hugging_face
 

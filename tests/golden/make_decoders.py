@@ -1,5 +1,5 @@
 """Writes decoders/: small random models of several families as transformers saves them, and what
-they compute in float64.
+they compute in float64. Arguments: the names of some of them.
 
 NAME/config.json and NAME.safetensors: ids (2, 20) and logits (2, 20, vocabulary) in float32;
 greedy, the ids of a prompt of 5 tokens and 100 more; train/ids (20, 3 * 11), the losses and gradient
@@ -13,7 +13,7 @@ import torch
 from transformers import (AutoModelForCausalLM, GPT2Config, GPTNeoConfig, GPTNeoXConfig, LlamaConfig,
                           MistralConfig, Olmo2Config, Qwen2Config, Qwen3Config)
 
-from small_models import gradients_of, save, steps_of, weight_of
+from small_models import chosen, gradients_of, save, steps_of, weight_of
 
 OUT = pathlib.Path(__file__).parent / "decoders"
 VOCAB = 61
@@ -56,6 +56,13 @@ MODELS = {
     "gpt_neo": GPTNeoConfig(vocab_size=VOCAB, hidden_size=32, num_layers=2, num_heads=4,
                             attention_types=[[["global", "local"], 1]], window_size=7,
                             max_position_embeddings=128, bos_token_id=None, eos_token_id=None),
+    "gpt_neo_mixed": GPTNeoConfig(vocab_size=VOCAB, hidden_size=32, num_layers=5, num_heads=4,
+                                  attention_types=[[["local", "local", "global"], 1],
+                                                   [["local"], 2]], window_size=5,
+                                  max_position_embeddings=128, bos_token_id=None,
+                                  eos_token_id=None),
+    # A head of its own in spite of tie_word_embeddings, which transformers then uses.
+    "llama_own_head": LlamaConfig(**LLAMA, tie_word_embeddings=True),
 }
 
 
@@ -72,10 +79,12 @@ def loss_of(model, ids):
 
 
 def main():
-    for name, config in MODELS.items():
+    for name, config in chosen(MODELS).items():
         torch.manual_seed(7)
         config._attn_implementation = "eager"
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
+        if name == "llama_own_head":
+            model.lm_head.weight = torch.nn.Parameter(torch.zeros(VOCAB, 32, dtype=torch.float64))
         with torch.no_grad():
             for path, parameter in named_in_files(model):
                 parameter.copy_(weight_of(path, parameter.shape))
@@ -92,8 +101,7 @@ def main():
         out["gradients"] = gradients_of(named)
         model.zero_grad()
         out["train/loss"], out["train/grad_norm"] = steps_of(model, batches, loss_of)
-        config.architectures = [type(model).__name__]
-        save(OUT / name, config, out, named)
+        save(OUT / name, model, out, named)
 
 
 main()

@@ -1,5 +1,5 @@
 """Writes encoder_decoders/: small random T5 models as transformers saves them, and what they compute
-in float64 for texts of different lengths, padded at their end.
+in float64 for texts of different lengths, padded at their end. Arguments: the names of some.
 
 NAME/config.json and NAME.safetensors: ids and mask (2, 20); targets (2, 9), -100 after the end of
 an answer; logits (2, 9, vocabulary) for the targets; and of the gradient of every parameter its
@@ -14,7 +14,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import T5Config, T5ForConditionalGeneration
 
-from small_models import gradients_of, save, steps_of, weight_of
+from small_models import chosen, gradients_of, save, steps_of, weight_of
 
 OUT = pathlib.Path(__file__).parent / "encoder_decoders"
 VOCAB = 61
@@ -23,7 +23,10 @@ SIZE = dict(vocab_size=VOCAB, d_model=32, d_kv=12, d_ff=48, num_layers=2, num_he
             decoder_start_token_id=0)
 MODELS = {
     "t5": T5Config(**SIZE, num_decoder_layers=1),
+    # The head of T5 1.1 is neither tied nor scaled; that of FLAN-T5 too, with these entries.
     "t5_gated": T5Config(**SIZE, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+    "t5_flan": T5Config(**SIZE, feed_forward_proj="gated-gelu", tie_word_embeddings=False,
+                        n_positions=512, output_past=True, initializer_factor=1.0),
     "t5_silu": T5Config(**SIZE, feed_forward_proj="gated-silu", num_decoder_layers=3),
 }
 
@@ -53,11 +56,11 @@ def greedy_of(model, ids, mask):
 
 
 def main():
-    for name, config in MODELS.items():
+    for name, config in chosen(MODELS).items():
         torch.manual_seed(13)
         config._attn_implementation = "eager"
         model = T5ForConditionalGeneration(config).double().eval()
-        if name == "t5_gated":                         # a head of its own, as in T5 1.1
+        if not config.scale_decoder_outputs:           # transformers ties it also then
             model.lm_head.weight = torch.nn.Parameter(torch.zeros(VOCAB, 32, dtype=torch.float64))
         named = list(model.named_parameters())
         with torch.no_grad():
@@ -77,10 +80,7 @@ def main():
         for key, *values in zip(("ids", "mask", "targets"), *batches):
             out["train/" + key] = torch.stack([value.flatten() for value in values]).int()
         out["train/loss"], out["train/grad_norm"] = steps_of(model, batches, loss_of)
-        config.architectures = [type(model).__name__]
-        if name == "t5_gated":
-            config.tie_word_embeddings = False
-        save(OUT / name, config, out, named)
+        save(OUT / name, model, out, named)
 
 
 main()

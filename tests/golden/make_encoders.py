@@ -1,5 +1,5 @@
 """Writes encoders/: small random BERT and RoBERTa models as transformers saves them, and what they
-compute in float64 for texts of different lengths, padded at their end.
+compute in float64 for texts of different lengths, padded at their end. Arguments: the names of some.
 
 NAME/config.json and NAME.safetensors: ids, mask and types (2, 20); logits, 0 at padding; targets,
 -100 where nothing is predicted; and of the gradient of every parameter for them its norm and its
@@ -10,9 +10,9 @@ import pathlib
 
 import torch
 from transformers import (AutoModelForMaskedLM, AutoModelForSequenceClassification, BertConfig,
-                          RobertaConfig)
+                          CamembertConfig, RobertaConfig, XLMRobertaConfig)
 
-from small_models import gradients_of, save, steps_of, weight_of
+from small_models import chosen, gradients_of, save, steps_of, weight_of
 
 OUT = pathlib.Path(__file__).parent / "encoders"
 VOCAB = 61
@@ -24,6 +24,10 @@ MODELS = {
                              layer_norm_eps=1e-5),
     "bert_classes": BertConfig(**SIZE, max_position_embeddings=24, num_labels=3),
     "roberta_classes": RobertaConfig(**SIZE, max_position_embeddings=26, num_labels=3),
+    "xlm_roberta": XLMRobertaConfig(**SIZE, max_position_embeddings=26, type_vocab_size=1,
+                                    layer_norm_eps=1e-5),
+    "camembert_classes": CamembertConfig(**SIZE, max_position_embeddings=26, type_vocab_size=1,
+                                         num_labels=3),
 }
 
 
@@ -40,6 +44,12 @@ def batch_of(config, rows, time, classes):
     return ids, mask, types, torch.where(chosen == 1, torch.randint(0, VOCAB, ids.shape), -100)
 
 
+def named_in_files(model):
+    """Parameters by their names in files: a tied head may be the first in memory."""
+    tied = {"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight"}
+    return [(tied.get(path, path), p) for path, p in model.named_parameters()]
+
+
 def logits_of(model, batch):
     ids, mask, types, _ = batch
     return model(ids, attention_mask=mask, token_type_ids=types).logits
@@ -51,13 +61,13 @@ def loss_of(model, batch):
 
 
 def main():
-    for name, config in MODELS.items():
+    for name, config in chosen(MODELS).items():
         torch.manual_seed(11)
         config._attn_implementation = "eager"
         classes = name.endswith("_classes")
         auto = AutoModelForSequenceClassification if classes else AutoModelForMaskedLM
         model = auto.from_config(config, dtype=torch.float64).eval()
-        named = list(model.named_parameters())
+        named = named_in_files(model)
         with torch.no_grad():
             for path, parameter in named:
                 parameter.copy_(weight_of(path, parameter.shape))
@@ -73,8 +83,7 @@ def main():
         for key, *values in zip(names, *batches):
             out["train/" + key] = torch.stack([value.flatten() for value in values]).int()
         out["train/loss"], out["train/grad_norm"] = steps_of(model, batches, loss_of)
-        config.architectures = [type(model).__name__]
-        save(OUT / name, config, out, named)
+        save(OUT / name, model, out, named)
 
 
 main()

@@ -5,9 +5,13 @@ computes the same weights.
 import json
 import math
 import re
+import sys
+import tempfile
 import zlib
+from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 
@@ -53,10 +57,21 @@ def gradients_of(named):
     return torch.tensor([probes_of(path, p.grad) for path, p in sorted(named)])
 
 
-def save(folder, config, out, named):
-    """Writes folder/config.json and folder.safetensors, with the names and shapes of `named`."""
-    shapes = [[path, list(p.shape)] for path, p in sorted(named)]
+def chosen(models):
+    """Those of the models by name whose names the command line gives, by default all."""
+    return {name: models[name] for name in sys.argv[1:] or models}
+
+
+def save(folder, model, out, named):
+    """Writes folder/config.json and folder.safetensors, with the names and shapes of the tensors
+    in the file that the model's save_pretrained() writes, which are those of `named`."""
+    with tempfile.TemporaryDirectory() as saved:
+        model.save_pretrained(saved)
+        config = json.loads((Path(saved) / "config.json").read_text())
+        with safe_open(Path(saved) / "model.safetensors", "pt") as file:
+            shapes = [[name, file.get_slice(name).get_shape()] for name in sorted(file.keys())]
+    assert [name for name, _ in shapes] == sorted(name for name, _ in named)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config.to_diff_dict(), indent=1) + "\n")
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     save_file({key: value.contiguous() for key, value in out.items()},
               folder.with_name(folder.name + ".safetensors"), {"shapes": json.dumps(shapes)})

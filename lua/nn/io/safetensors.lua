@@ -353,7 +353,7 @@ end
 
 --- open_index(path) -> the entries by name (as in open()) of all shards that a
 --- NAME.safetensors.index.json lists. Errors: a malformed index, a missing shard, a shard without a
---- listed tensor.
+--- listed tensor or with others.
 function M.open_index(path)
   local map, folder = json.read(path).weight_map, path:match "^(.*)/[^/]*$" or "."
   if type(map) ~= "table" then lib.fail("%s has no weight_map", path) end
@@ -371,6 +371,13 @@ function M.open_index(path)
     end
     by_name[name] = opened[shard].by_name[name]
       or lib.fail("%s: '%s' is not in %s", path, name, shard)
+  end
+  for shard, file in pairs(opened) do
+    for name in pairs(file.by_name) do
+      if map[name] ~= shard then
+        lib.fail("%s has '%s', which %s does not list", file.path, name, path)
+      end
+    end
   end
   return by_name
 end

@@ -44,16 +44,17 @@ local function wrong_entry(class, config)
 end
 
 -- The problem with the architecture that config.json names, or nil: a model with another head has
--- the same entries. Names end in the kind of head; "Model" stands for none, or for a tied one.
+-- the same entries. Names end in "ForHEAD", or in "Model" for no head or a tied one.
 local function wrong_architecture(class, config)
   local problem = schema.optional(kinds.texts)(config.architectures, "architectures")
   local given = not problem and (config.architectures or {})[1]
   if not given then return problem end
   local described = class.hugging_face
   local expected = described.types[config.model_type or next(described.types)]
-  local heads = described.heads or {expected:match "For%u%w*$" or "Model", "Model"}
+  local function head_of(name) return name:match "For%u%w*$" or name:match "Model$" end
+  local heads = described.heads or {head_of(expected), "Model"}
   for _, head in ipairs(heads) do
-    if given:sub(-#head) == head then return nil end
+    if head_of(given) == head then return nil end
   end
   return ("architectures is %s; nnlua's %s needs a name that ends in %s"):format(
     given, class.class_name, table.concat(heads, " or "))

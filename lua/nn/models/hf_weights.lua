@@ -40,17 +40,25 @@ local function find_files(folder)
   return files.exists(index) and index or nil
 end
 
+-- Raises the error for a folder without weights: what it has instead.
+local function refuse_files(folder)
+  local instead = ""
+  for _, name in ipairs(files.list(folder)) do
+    if name:find "%.safetensors$" then
+      instead = ("; %s is no name of transformers"):format(name)
+    elseif name:find "^pytorch_model.*%.bin$" then
+      instead = ("; %s can run any code and is not read: in Python, AutoModelForCausalLM.from_"
+                 .. "pretrained(FOLDER).save_pretrained(OTHER) writes safetensors"):format(name)
+    end
+  end
+  lib.fail("'%s' has neither model.safetensors nor model.safetensors.index.json%s", folder, instead)
+end
+
 --- open(folder, class) -> the weights in a folder, for a model of a class. Errors: there are none,
 --- or an index is wrong.
 function M.open(folder, class)
   local path, format = find_files(folder), class.hugging_face
-  if not path then
-    local pickled = files.exists(files.join(folder, "pytorch_model.bin"))
-    lib.fail("'%s' has neither model.safetensors nor model.safetensors.index.json%s", folder,
-             pickled and "; pytorch_model.bin can run any code and is not read: in Python, "
-             .. "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OTHER) writes "
-             .. "safetensors" or "")
-  end
+  if not path then refuse_files(folder) end
   local by_name = path:find "%.json$" and safetensors.open_index(path)
     or safetensors.open(path).by_name
   return setmetatable({folder = folder, class = class, format = format, by_name = by_name,

@@ -107,6 +107,9 @@ local load_options = arguments.names "dropout dtype unread"
 function M.load_hf(folder, options)
   arguments.need(type(folder) == "string", "load_hf", "the folder", folder, "a text is needed")
   options = arguments.options("load_hf", options, load_options)
+  local unread = options.unread or "refuse"
+  arguments.need(unread == "refuse" or unread == "ignore", "load_hf", "unread", unread,
+                 "refuse or ignore is needed")
   if not files.list(folder) then lib.fail("there is no folder '%s'", folder) end
   local class, settings = hf_config.read(folder)
   local weights = hf_weights.open(folder, class)
@@ -120,7 +123,7 @@ function M.load_hf(folder, options)
   for i, p in ipairs(model:parameters()) do
     found[i] = {p, weights:parameter(p.path, p.tensor.shape, model.config)}
   end
-  if options.unread ~= "ignore" then weights:check_all_read() end
+  if unread == "refuse" then weights:check_all_read() end
   tape.no_grad(function()
     for _, pair in ipairs(found) do copy_parameter(unpack(pair)) end
   end)

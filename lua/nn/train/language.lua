@@ -105,7 +105,7 @@ local function description_of(class)
   local known = kinds[class.kind]
   local name = class.class_name or "class of its own"
   if not known then return ("a %s, which a recipe of its own trains"):format(name) end
-  return ("a %s, which %s; %s trains it"):format(name, unpack(known))
+  return ("a %s, which %s; %s trains it"):format(name, known[1], known[2])
 end
 
 --- class_of(words, default, preset, kind) -> the class of the model to train, and the words of
@@ -149,8 +149,8 @@ function M.start_from(cfg, class, path, words)
              cfg.init, description_of(getmetatable(model)))
   end
   if (model.config.labels or 0) > 0 then
-    lib.fail("init=%s is a %s that classifies texts (%d classes); this recipe trains a head that "
-             .. "predicts masked tokens. A script can train it, with model(ids, labels) as its loss",
+    lib.fail("init=%s is a %s that classifies texts (%d classes); this recipe trains one that "
+             .. "predicts masked tokens. A script can train it: model(ids, labels) is its loss",
              cfg.init, class.class_name, model.config.labels)
   end
   for name, value in pairs(model.config) do

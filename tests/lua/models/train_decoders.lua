@@ -40,6 +40,31 @@ for _, file in ipairs(files.list(root .. "/models")) do
   ::continue::
 end
 
+t.case("a run is exported as a folder of transformers, and again in bf16", function()
+  local function export(words) return recipe("export", words) end
+  t.check(train("model=llama out=run steps=2 data.vocabulary=byte " .. tiny):find "done after")
+  local status, output = export "model=run out=exported"
+  t.check(status == 0 and output:find "^exported: a Llama of %S+ parameters in f32\n$", output)
+  local model, words = nn.load_hf(folder .. "/exported")
+  t.same(words:ids "to be", nn.vocabulary("byte"):ids "to be")
+  for i, p in ipairs(nn.load_model(folder .. "/run"):parameters()) do
+    t.same(model:parameters()[i].tensor:table(), p.tensor:table(), p.path)
+  end
+  status, output = export "model=exported out=half dtype=bf16 shard_bytes=5000"
+  t.check(status == 0 and output:find("in bf16", 1, true), output)
+  t.same(nn.load_hf(folder .. "/half", {dtype = "bf16"}):count(), model:count())
+  t.check(files.exists(folder .. "/half/model.safetensors.index.json"), "several shards")
+  for words_given, message in pairs {
+    ["model=run"] = "give out=FOLDER", ["out=a"] = "give model=FOLDER",
+    ["model=run out=exported"] = "out=exported exists and is not empty; give a new folder",
+    ["model=nothing out=a"] = "there is no folder 'nothing'",
+  } do
+    status, output = export(words_given)
+    t.check(status == 1 and output:find(message, 1, true), output)
+  end
+  t.check(not files.list(folder .. "/a"), "nothing is left of an export that failed")
+end)
+
 t.case("init takes all settings of the model, and its class", function()
   local model = require "models.llama" {layers = 1, heads = 2, kv_heads = 1, embd = 16, vocab = 256,
                                         context = 24, tied = true, theta = 500, qk_norm = true}
@@ -61,7 +86,7 @@ t.case("init takes all settings of the model, and its class", function()
   t.check(status == 1 and output:find("this recipe trains a model that continues texts; "
           .. "model=mixer is a Mixer, which a recipe of its own trains", 1, true), output)
   for name, advice in pairs {mistral = "model=llama model.window=4096",
-                             qwen3 = "model=llama model.qk_norm=true", llama2 = ""} do
+                             qwen3 = "model=llama model.qk_norm=true"} do
     status, output = recipe("train", "model=" .. name)
     t.check(status == 1 and output:find(advice, 1, true), output)
   end

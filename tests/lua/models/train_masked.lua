@@ -171,6 +171,10 @@ t.case("other models and settings are refused", function()
   end
   refused("model=gpt2 data.text=text.txt",
           "model=gpt2 is a GPT2, which continues texts; recipes/train.lua trains it")
+  nn.save_hf(folder .. "/classes", require "models.bert" {layers = 1, heads = 2, embd = 8,
+                                                          vocab = 300, labels = 3})
+  refused("init=classes data.text=text.txt", "init=classes is a Bert that classifies texts (3 "
+          .. "classes); this recipe trains one that predicts masked tokens")
   refused("model=roberta", "it is a kind of Bert: give model=bert model.family=roberta model.pad=1")
   local size = nn.vocabulary("char", text).size
   refused(tiny .. "out=c model.vocab=" .. size,

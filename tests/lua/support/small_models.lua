@@ -39,14 +39,21 @@ function M.close(got, expected, tolerance, what)
   t.check(d <= tolerance, ("%s is off by %.2g relative; %g is allowed"):format(what, d, tolerance))
 end
 
--- Writes the folder of a model as transformers does, with the weights of weight_of.
-local function write_folder(path, golden, shapes)
-  local tensors = {}
+--- write_folder(path, config, tensors) writes the folder of a model; config: the text of its
+--- config.json, or a table; tensors: by name.
+function M.write_folder(path, config, tensors)
   files.make_folder(path)
-  files.write(path .. "/config.json", files.read(golden .. "/config.json"))
-  for _, entry in ipairs(shapes) do tensors[entry[1]] = M.weight_of(entry[1], entry[2]) end
+  files.write(path .. "/config.json", type(config) == "string" and config or files.json(config, ""))
   nn.save_safetensors(path .. "/model.safetensors", tensors, {format = "pt"})
-  return path
+end
+
+--- read(golden) -> the text of config.json, the tensors by name (those of weight_of), the values of
+--- transformers, and the names and shapes of the tensors, of a model in tests/golden.
+function M.read(golden)
+  local expected, metadata = nn.load_safetensors(golden .. ".safetensors")
+  local shapes, tensors = files.parse_json(metadata.shapes), {}
+  for _, entry in ipairs(shapes) do tensors[entry[1]] = M.weight_of(entry[1], entry[2]) end
+  return files.read(golden .. "/config.json"), tensors, expected, shapes
 end
 
 --- names(golden) -> the names of the models in a folder of tests/golden.
@@ -63,9 +70,9 @@ end
 function M.cases(golden, folder)
   return function(name, title, f)
     t.case(name .. ": " .. title, function()
-      local expected, metadata = nn.load_safetensors(golden .. name .. ".safetensors")
-      local shapes = files.parse_json(metadata.shapes)
-      f(write_folder(folder .. "/" .. name, golden .. name, shapes), expected, shapes)
+      local config, tensors, expected, shapes = M.read(golden .. name)
+      M.write_folder(folder .. "/" .. name, config, tensors)
+      f(folder .. "/" .. name, expected, shapes)
     end)
   end
 end
