@@ -10,9 +10,8 @@ local Attention, MLP, Block = nn.module "Attention", nn.module "MLP", nn.module 
 --- Bert{layers, heads, embd, inner=4 embd, context=512, vocab=30522, types=2, labels=0,
 --- family="bert", pad=0, eps=1e-12, dropout=0, dtype="f32"} -> a model with random weights. labels:
 --- 0 for a head that predicts masked tokens, else the number of classes of a head that classifies
---- by the first token. RoBERTa has family "roberta" and pad 1, as have "xlm-roberta" and
---- "camembert". Padding belongs at the end of a text, with a mask. Errors: missing or invalid
---- settings.
+--- by the first token. RoBERTa has family "roberta" and pad 1, and "xlm-roberta" and "camembert"
+--- as well. Padding belongs at the end of a text, with a mask. Errors: missing or invalid settings.
 ---     Bert({layers = 2, heads = 2, embd = 32, context = 64, vocab = 65}):count()  --> 30849
 local Bert = nn.encoder("Bert", function()
   return {
@@ -106,23 +105,19 @@ Bert.hugging_face = {
   types = {bert = "BertForMaskedLM", roberta = "RobertaForMaskedLM",
            ["xlm-roberta"] = "XLMRobertaForMaskedLM", camembert = "CamembertForMaskedLM"},
   heads = {"ForMaskedLM", "ForPreTraining", "ForSequenceClassification"},
-  variants = {roberta = "model.family=roberta model.pad=1",
-              ["xlm-roberta"] = "model.family=xlm-roberta model.pad=1",
-              camembert = "model.family=camembert model.pad=1"},
+  variants = {roberta = "model.family=roberta", camembert = "model.family=camembert",
+              ["xlm-roberta"] = "model.family=xlm-roberta"},
   settings = {layers = "num_hidden_layers", heads = "num_attention_heads", embd = "hidden_size",
               inner = "intermediate_size", vocab = "vocab_size", types = "type_vocab_size"},
   optional = {eps = "layer_norm_eps"},
   fixed = {hidden_act = "gelu", position_embedding_type = "absolute", is_decoder = false,
            add_cross_attention = false, tie_word_embeddings = true},
   entries = {num_labels = "whole", pad_token_id = "whole"},
-  repeats = {
-    ["cls.predictions.decoder.weight"] = "bert.embeddings.word_embeddings.weight",
-    ["cls.predictions.decoder.bias"] = "cls.predictions.bias",
-    ["lm_head.decoder.weight"] = "roberta.embeddings.word_embeddings.weight",
-    ["lm_head.decoder.bias"] = "lm_head.bias",
-  },
-  -- The pooler and the second head of the pretraining are for classes of texts.
-  unused = {"embeddings%.position_ids$", "^%a+%.pooler%.", "^cls%.seq_relationship%."},
+  repeats = {["cls.predictions.decoder.weight"] = "bert.embeddings.word_embeddings.weight",
+             ["cls.predictions.decoder.bias"] = "cls.predictions.bias",
+             ["lm_head.decoder.weight"] = "roberta.embeddings.word_embeddings.weight",
+             ["lm_head.decoder.bias"] = "lm_head.bias"},
+  unused = {"^%a+%.pooler%.", "^cls%.seq_relationship%."},           -- for classes of texts
 }
 local format = Bert.hugging_face
 

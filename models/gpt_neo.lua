@@ -105,7 +105,7 @@ GPTNeo.hugging_face = {
            tie_word_embeddings = true},
   entries = {attention_layers = "texts", attention_types = "list", window_size = "whole"},
   repeats = {["lm_head.weight"] = "wte.weight"},
-  unused = {"%.attention%.bias$", "%.attention%.masked_bias$"},
+  unused = {"%.attention%.bias$"},
 }
 local format = GPTNeo.hugging_face
 

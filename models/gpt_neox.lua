@@ -90,8 +90,7 @@ GPTNeoX.hugging_face = {
               parallel = "use_parallel_residual", bias = "attention_bias"},
   fixed = {hidden_act = "gelu", hidden_dropout = 0},
   entries = {rotary_emb_base = "number", rotary_pct = "number"},
-  repeats = {["embed_out.weight"] = "embed_in.weight"},
-  unused = {"%.attention%.bias$", "%.attention%.masked_bias$", "%.rotary_emb%.inv_freq$"},
+  repeats = {["embed_out.weight"] = "embed_in.weight"}, unused = {"%.attention%.bias$"},
 }
 local format = GPTNeoX.hugging_face
 

@@ -101,7 +101,7 @@ function Llama:embed(ids) return self.tok(ids) end
 
 Llama.hugging_face = {
   prefix = "model.", fixed = {pretraining_tp = 1},
-  repeats = {["lm_head.weight"] = "embed_tokens.weight"}, unused = {"%.rotary_emb%.inv_freq$"},
+  repeats = {["lm_head.weight"] = "embed_tokens.weight"},
   types = {llama = "LlamaForCausalLM", mistral = "MistralForCausalLM", qwen2 = "Qwen2ForCausalLM",
            qwen3 = "Qwen3ForCausalLM"},
   variants = {mistral = "model.window=4096", qwen2 = "model.bias=qkv",

@@ -87,7 +87,7 @@ OLMo2.hugging_face = {
   optional = {kv_heads = "num_key_value_heads", eps = "rms_norm_eps", bias = "attention_bias",
               tied = "tie_word_embeddings", dropout = "attention_dropout"},
   fixed = {hidden_act = "silu"}, read = rotary.read, write = rotary.write,
-  repeats = {["lm_head.weight"] = "embed_tokens.weight"}, unused = {"%.rotary_emb%.inv_freq$"},
+  repeats = {["lm_head.weight"] = "embed_tokens.weight"},
 }
 
 local outside = {["tok.weight"] = "embed_tokens.weight", ["norm.weight"] = "norm.weight",

@@ -127,9 +127,8 @@ T5.hugging_face = {
               max_distance = "relative_attention_max_distance", pad = "pad_token_id",
               start = "decoder_start_token_id", tied = "tie_word_embeddings"},
   entries = {scale_decoder_outputs = "boolean", tie_word_embeddings = "boolean"},
-  repeats = {["lm_head.weight"] = "shared.weight",
-             ["encoder.embed_tokens.weight"] = "shared.weight",
-             ["decoder.embed_tokens.weight"] = "shared.weight"},
+  repeats = {["lm_head.weight"] = "shared.weight", ["encoder.embed_tokens.weight"] =
+             "shared.weight", ["decoder.embed_tokens.weight"] = "shared.weight"},
   unused = {"^decoder%.block%.0%.layer%.1%.EncDecAttention%.relative_attention_bias%.weight$"},
 }
 local format = T5.hugging_face

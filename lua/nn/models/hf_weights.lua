@@ -8,6 +8,8 @@ local safetensors = require "nn.io.safetensors"
 local sorted_keys = require("nn.base.tables").sorted_keys
 
 local M = {}
+-- Buffers of older files, which follow from config.json.
+local buffers = {"%.rotary_emb%.inv_freq$", "%.masked_bias$", "%.position_ids$"}
 local Weights = {}
 Weights.__index = Weights
 
@@ -149,8 +151,10 @@ local function is_copy(self, entry, name)
 end
 
 local function is_unused(self, name)
-  for _, pattern in ipairs(self.format.unused or {}) do
-    if name:find(pattern) then return true end
+  for _, list in ipairs {buffers, self.format.unused or {}} do
+    for _, pattern in ipairs(list) do
+      if name:find(pattern) then return true end
+    end
   end
 end
 

@@ -16,7 +16,7 @@
 --   repeats           {name = name}: tensors that files may have too, which the model does not read
 --                     because they must equal another one, such as a tied head
 --   unused            Lua patterns for names of tensors that files may have, but the model does
---                     without: masks and frequencies of older files, heads for other tasks
+--                     without: masks in older files, heads for other tasks
 --   settings          {ours = "theirs"}: settings that are positive whole numbers in config.json
 --   optional          {ours = "theirs"}: other settings, if config.json has them
 --   fixed             {theirs = value}: values that config.json must have, if it has the entry, for

@@ -175,7 +175,7 @@ t.case("other models and settings are refused", function()
                                                           vocab = 300, labels = 3})
   refused("init=classes data.text=text.txt", "init=classes is a Bert that classifies texts (3 "
           .. "classes); this recipe trains one that predicts masked tokens")
-  refused("model=roberta", "it is a kind of Bert: give model=bert model.family=roberta model.pad=1")
+  refused("model=roberta", "it is a kind of Bert: give model=bert model.family=roberta")
   local size = nn.vocabulary("char", text).size
   refused(tiny .. "out=c model.vocab=" .. size,
           ("model.vocab is %d, but the mask token needs %d"):format(size, size + 1))
