@@ -133,8 +133,12 @@ function M.settle_tie(folder, class, settings)
   local is_tied = settings.tied
   if is_tied == nil then is_tied = field and field.default end
   if not (field and is_tied and find_files(folder)) then return end
-  local weights, name = M.open(folder, class), class.hugging_face.name
-  local head, tokens = lookup(weights, name "head.weight"), lookup(weights, name "tok.weight")
+  local weights = M.open(folder, class)
+  local function entry_of(path)
+    local name = class.hugging_face.name(path, settings)
+    return type(name) == "string" and lookup(weights, name)
+  end
+  local head, tokens = entry_of "head.weight", entry_of "tok.weight"
   if head and tokens and not safetensors.equal(head, tokens) then settings.tied = false end
 end
 
