@@ -146,17 +146,10 @@ local function copy_parameter(p, weights, class, settings)
   engine.sync()                                    -- so that only one such copy exists at a time
 end
 
--- The tokenizer in a folder, or nil.
-local function tokenizer_in(folder)
-  for _, name in ipairs {"tokenizer.json", "vocab.json", "vocabulary.json"} do
-    if files.exists(files.join(folder, name)) then return tokenizers.tokenizer(folder) end
-  end
-end
-
 --- outline(folder) -> the class of the model, its settings from config.json, the tokenizer or nil.
 function M.outline(folder)
   local class, settings = hf_config.read(folder)
-  return class, settings, tokenizer_in(folder)
+  return class, settings, tokenizers.in_folder(folder)
 end
 
 local load_options = arguments.names "dropout dtype"
@@ -178,7 +171,7 @@ function M.load_hf(folder, options)
                    old_name = class.hugging_face.old_name, by_name = open_weights(folder)}
   for name, value in pairs(options) do settings[name] = value end
   check_shapes(class, settings, weights)
-  local tokenizer = tokenizer_in(folder)
+  local tokenizer = tokenizers.in_folder(folder)
   local model = class(settings)
   tape.no_grad(function()
     for _, p in ipairs(model:parameters()) do copy_parameter(p, weights, class, model.config) end
