@@ -4,6 +4,7 @@ local encoder = require "nn.text.encoder"
 local files = require "nn.io.files"
 local json = require "nn.io.json"
 local lib = require "nn.base.capi"
+local tables = require "nn.base.tables"
 
 local M = {}
 
@@ -60,6 +61,24 @@ function M.texts_of(settings, defaults)
   local texts = {}
   for _, name in ipairs(token_names) do texts[name] = text_of(named(settings, defaults, name)) end
   return texts
+end
+
+--- completed(settings, fields) -> the text of tokenizer_config.json with those of `fields`, texts by
+--- name, that it does not set.
+function M.completed(settings, fields)
+  local source = settings.texts["tokenizer_config.json"] or "{}"
+  local missing = {}
+  for _, name in ipairs(tables.sorted_keys(fields)) do
+    if not is_set(settings.config[name]) then
+      local field = ('"%s": %s'):format(name, files.json(fields[name])):gsub("%%", "%%%%")
+      local changed, count = source:gsub('"' .. name .. '"%s*:%s*null', field, 1)
+      source = changed
+      if count == 0 then missing[#missing + 1] = field end
+    end
+  end
+  if #missing == 0 then return source end
+  local rest = next(settings.config) == nil and "" or ", "
+  return (source:gsub("{", "{" .. table.concat(missing, ", ") .. rest, 1))
 end
 
 -- ### Tokens that are cut out of a text

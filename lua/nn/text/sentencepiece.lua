@@ -170,17 +170,6 @@ end
 
 -- ### The whole
 
--- The text of tokenizer_config.json with the class, so that a folder without config.json gives the
--- same tokenizer.
-local function with_class(source, config, class_name)
-  if type(config.tokenizer_class) == "string" then return source end
-  local field = ('"tokenizer_class": "%s"'):format(written_names[class_name]
-                                                   or class_name .. "Tokenizer")
-  if next(config) == nil then return "{" .. field .. "}\n" end
-  local text, count = source:gsub('"tokenizer_class"%s*:%s*null', field, 1)
-  return count == 1 and text or (source:gsub("{", "{" .. field .. ", ", 1))
-end
-
 --- new(bytes, name, settings) -> tokenizer of the bytes of a model file. name: of the file;
 --- settings: of the files beside it (folder_settings.lua). Errors: damaged files; what is not
 --- supported.
@@ -203,7 +192,9 @@ function M.new(bytes, name, settings)
   local self = encoder.new {
     kind = model.kind, symbols = added.symbols, special = added:special(),
     ref = native_of(model, added, first_only, path), decoder = decoder_of(model, path)}
-  chat.configure(self, with_class(settings.texts["tokenizer_config.json"], config, class_name),
+  -- With the class, so that a folder without config.json gives the same tokenizer.
+  local written = written_names[class_name] or class_name .. "Tokenizer"
+  chat.configure(self, folder_settings.completed(settings, {tokenizer_class = written}),
                  settings.texts["chat_template.jinja"], config_path,
                  folder_settings.texts_of(settings, class.names))
   self.template = class.template(self, config)

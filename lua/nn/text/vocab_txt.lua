@@ -92,9 +92,10 @@ function M.read(folder)
        tostring(class))
   local content = content_of(tokens_of(path), settings, config_path)
   local tokenizer = reader.from_json(content, path, files.json(content) .. "\n")
-  return chat.configure(tokenizer, settings.texts["tokenizer_config.json"],
-                        settings.texts["chat_template.jinja"], config_path,
-                        folder_settings.texts_of(settings, defaults))
+  local texts = folder_settings.texts_of(settings, defaults)
+  texts.tokenizer_class = "BertTokenizer"
+  local config = folder_settings.completed(settings, texts)
+  return chat.configure(tokenizer, config, settings.texts["chat_template.jinja"], config_path)
 end
 
 return M
