@@ -16,7 +16,7 @@ extern "C" {
 // not of characters; 8 kind 0: a piece that is a token is not split. prefix, longest_word (in
 // characters): for kind 2.
 typedef struct {
-    int32_t kind, tokens;  // kind: 0 byte-pair encoding, 1 unigram, 2 WordPiece
+    int32_t kind, tokens;  // kind: 0 BPE, 1 unigram, 2 WordPiece, 3 SentencePiece's unigram, 4 BPE
     const char* bytes;
     const int64_t* ends;
     const int32_t* merges;

@@ -1,8 +1,9 @@
-// The normalizer and the models of the library sentencepiece, for files tokenizer.model: its ids,
-// which those of the library tokenizers for the same vocabulary do not always equal. So scores have
-// single precision here, and a map's longest entry wins.
+// The normalizer and the models of the library sentencepiece (0.2.3), for files tokenizer.model:
+// its ids, which those of the library tokenizers for the same vocabulary do not always equal. So
+// scores have single precision here, and a map's longest entry wins.
 #include <algorithm>
 #include <cfloat>
+#include <cmath>
 #include <queue>
 #include <unordered_map>
 
@@ -138,9 +139,7 @@ public:
         float lowest = FLT_MAX;
         for (int32_t id = 0; id < vocabulary->size(); ++id) {
             if (is_searched(id)) trie.add(vocabulary->text(id), id);
-            if (!is(id, PieceType::normal)) continue;
-            lowest = std::min(lowest, scores[size_t(id)]);
-            highest = std::max(highest, scores[size_t(id)]);
+            if (is(id, PieceType::normal)) lowest = std::min(lowest, scores[size_t(id)]);
         }
         unknown_score = lowest - 10;
     }
@@ -166,30 +165,40 @@ private:
     void search(std::string_view piece) {
         best.assign(piece.size() + 1, {0, 0, -1});
         const char* const end = piece.data() + piece.size();
+        size_t last = 0;  // the last position that was reached
         int64_t steps = 0;
         for (size_t at = 0; at < piece.size();) {
             if (++steps % 4096 == 0) check_interrupt();
             const size_t first = size_t(decode(piece.data() + at, end).length);
+            if (std::abs(best[at].score) > 100000) rebase(at, last);
             const float before = best[at].score;
             bool has_single = false;
-            // `score` is compared in double precision, and stored in single precision.
-            const auto try_token = [&](size_t length, int32_t id, double score) {
+            const auto try_token = [&](size_t length, int32_t id, float own_score) {
                 Best& there = best[at + length];
-                if (there.id < 0 || score > double(there.score)) there = {at, float(score), id};
+                const float score = own_score + before;
+                if (there.id < 0 || score > there.score) there = {at, score, id};
+                last = std::max(last, at + length);
             };
             trie.each_prefix(piece.substr(at), [&](size_t length, int32_t id) {
                 if (is(id, PieceType::unused)) return;
-                const double score = is(id, PieceType::user_defined) ? float(length) * highest - 0.1
-                                                                     : double(scores[size_t(id)]);
-                try_token(length, id, score + double(before));
+                try_token(length, id,
+                          is(id, PieceType::user_defined) ? float(0.1 * double(length - 1))
+                                                          : scores[size_t(id)]);
                 has_single = has_single || length == first;
             });
-            if (!has_single) try_token(first, settings.unknown, double(unknown_score + before));
+            if (!has_single) try_token(first, settings.unknown, unknown_score);
             at += first;
         }
     }
 
-    float highest = FLT_MIN, unknown_score;
+    // Makes the score of a position 0, so that sums do not lose precision.
+    void rebase(size_t at, size_t last) {
+        const float offset = best[at].score;
+        for (size_t i = at; i <= last; ++i)
+            if (i == at || best[i].id >= 0) best[i].score -= offset;
+    }
+
+    float unknown_score;
     Trie trie;
     std::vector<Best> best;  // by position
     std::vector<size_t> path;
@@ -207,7 +216,7 @@ public:
         can_cut = true;
         for (int32_t id = 0; id < vocabulary->size(); ++id) {
             const std::string_view text = vocabulary->text(id);
-            (is_searched(id) ? pieces : reserved)[text] = id;
+            if (is_searched(id)) pieces[text] = id;
             if (is(id, PieceType::user_defined)) frozen.add(text, id);
             can_cut = can_cut && !is(id, PieceType::unused) &&
                       (!is_searched(id) || before_word_mark(text) == text.size());
@@ -256,11 +265,8 @@ private:
     };
 
     int32_t id_of(std::string_view text) const {
-        for (const auto* const map : {&reserved, &pieces}) {
-            const auto found = map->find(text);
-            if (found != map->end()) return found->second;
-        }
-        return settings.unknown;
+        const auto found = pieces.find(text);
+        return found == pieces.end() ? settings.unknown : found->second;
     }
 
     // Characters and user-defined tokens, which are not merged.
@@ -297,17 +303,18 @@ private:
             const std::string_view text = parts.back();
             parts.pop_back();
             const int32_t id = id_of(text);
-            const auto half = is(id, PieceType::unused) ? halves.find(text) : halves.end();
-            if (half == halves.end()) {
+            if (!is(id, PieceType::unused)) {
                 put(id, text, after_unknown, out);
-                continue;
+            } else if (const auto half = halves.find(text); half != halves.end()) {
+                parts.push_back(text.substr(half->second));
+                parts.push_back(text.substr(0, half->second));
+            } else {
+                put(settings.unknown, text, after_unknown, out);
             }
-            parts.push_back(text.substr(half->second));
-            parts.push_back(text.substr(0, half->second));
         }
     }
 
-    std::unordered_map<std::string_view, int32_t> pieces, reserved;
+    std::unordered_map<std::string_view, int32_t> pieces;
     Trie frozen;
     bool can_cut;
     std::vector<Symbol> symbols;

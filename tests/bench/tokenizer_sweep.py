@@ -175,6 +175,7 @@ def compare_folders(args, training, texts, rng, nnlua, place):
         for _ in range(rng.randrange(1, 5)):
             raw.insert(rng.randrange(len(raw) + 1), rng.randrange(0x80, 0x100))
         damaged.append(bytes(raw))
+    texts = [*texts, training]
     def fresh(name):
         folder = place / name.replace(" ", "_")
         folder.mkdir()

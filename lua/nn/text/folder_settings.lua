@@ -63,8 +63,8 @@ function M.texts_of(settings, defaults)
   return texts
 end
 
---- completed(settings, fields) -> the text of tokenizer_config.json with those of `fields`, texts by
---- name, that it does not set.
+--- completed(settings, fields) -> the text of tokenizer_config.json with those of `fields` (texts
+--- by name) that it does not set.
 function M.completed(settings, fields)
   local source = settings.texts["tokenizer_config.json"] or "{}"
   local missing = {}

@@ -134,7 +134,7 @@ local function native_of(model, added, first_only, path)
     local text, type = model.symbols[id], model.types[id]
     local entry = added.by_text[added.symbols[id]]
     if type == TYPES.user_defined and entry and entry.special then type = TYPES.control end
-    if type == TYPES.user_defined and not text:find "%z" then kept[#kept + 1] = text .. "\0" end
+    if type == TYPES.user_defined then kept[#kept + 1] = text .. "\0" end
     symbols[id], types[id], scores[id] = text or "", type or TYPES.control, model.scores[id] or 0
   end
   local ref = native.new({kind = "sentencepiece_" .. model.kind, symbols = symbols, types = types,

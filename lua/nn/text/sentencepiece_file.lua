@@ -47,10 +47,13 @@ local function add_piece(model, file, first, last)
   local piece = with_defaults(fields.piece)
   read_into(piece, fields.piece, file, first, last)
   local id = #model.symbols
-  need(piece.text ~= "", file.path, "its token %d is empty", id)
+  local is_hole = piece.text == "\0" and piece.type == TYPES.unused
+  need(piece.text ~= "" and (is_hole or not piece.text:find "%z"), file.path,
+       "its token %d is %s", id, piece.text == "" and "empty" or "a text with a zero byte")
   need(piece.type >= 1 and piece.type <= 6, file.path, "its token %d has the type %d; 1 to 6 are "
        .. "possible", id, piece.type)
-  need(piece.score == piece.score, file.path, "the score of its token %d is not a number", id)
+  need(math.abs(piece.score) < math.huge, file.path, "the score of its token %d is %s", id,
+       tostring(piece.score))
   need(id < encoder.LARGEST, file.path, "it has more than 2^20 tokens")
   model.symbols[id + 1], model.scores[id + 1], model.types[id + 1] = piece.text, piece.score,
                                                                      piece.type
@@ -79,7 +82,7 @@ local function check(model, path)
     local type = model.types[id]
     local is_reserved = type == TYPES.unknown or type == TYPES.control or type == TYPES.byte
     local map = known[is_reserved and 1 or 2]
-    need(not map[text], path, "it has the token '%s' twice", text)
+    need(not map[text] or text == "\0", path, "it has the token '%s' twice", text)
     map[text] = id
     need(type ~= TYPES.unknown or not model.unknown, path, "it has two unknown tokens")
     if type == TYPES.unknown then model.unknown = id - 1 end

@@ -11,7 +11,8 @@ local sentencepiece = require "nn.text.sentencepiece"
 local vocab_txt = require "nn.text.vocab_txt"
 local vocabulary = require "nn.text.vocabulary"
 
-local M = {}
+-- SAVED: the names of files of which a saved tokenizer has one.
+local M = {SAVED = {"tokenizer.json", unpack(sentencepiece.NAMES)}}
 
 --- from_state(state) -> tokenizer or vocabulary: the inverse of its state(). Errors: another value.
 function M.from_state(state)

@@ -209,7 +209,7 @@ t.case("models that sentencepiece would refuse, and those of other kinds, are re
   local unknown = piece("<unk>", 2)
   refused(model "", "tokenizer.model: it is no model of SentencePiece: it has no tokens")
   refused(model "IQ== 0\nIg== 1\n", "no model of SentencePiece")
-  refused(model(piece("<unk>", 2):sub(1, -2)), "is no model of SentencePiece, or is damaged at byte")
+  refused(model(piece("<unk>", 2):sub(1, -2)), "is no model of SentencePiece, or is damaged")
   refused(model(piece("a", 1)), "it has no unknown token")
   refused(model(unknown, piece("<u>", 2)), "it has two unknown tokens")
   refused(model(unknown, piece("a", 1), piece("a", 4)), "it has the token 'a' twice")
@@ -234,7 +234,7 @@ t.case("classes of tokenizers with other ids are refused by name", function()
   refused({["tokenizer.model"] = model_bytes "t5", ["tokenizer_config.json"] = {
     tokenizer_class = "T5Tokenizer", extra_ids = -1}}, "extra_ids is -1; a whole number is needed")
   refused({["vocab.txt"] = "[UNK]\n", ["tokenizer_config.json"] = {
-    tokenizer_class = "BertJapaneseTokenizer"}}, "tokenizer_config.json: nnlua reads a vocab.txt as")
+    tokenizer_class = "BertJapaneseTokenizer"}}, "tokenizer_config.json: nnlua reads a vocab.txt a")
   refused({["vocab.txt"] = "[UNK]\na\na\n"}, "the lines 2 and 3 are the same token 'a'")
 end)
 
