@@ -1,7 +1,7 @@
 """Writes sentencepiece/: small models of the library sentencepiece and a vocab.txt, and what
 sentencepiece and transformers make of hard texts with them, for tests/lua/text/sentencepiece.lua.
 
-    pip install sentencepiece protobuf tokenizers transformers torch
+    pip install sentencepiece protobuf tokenizers transformers
     python3 tests/golden/make_sentencepiece.py
 """
 import json
