@@ -87,6 +87,8 @@ CASES = {"uncased": {"do_lower_case": True}, "cased": {"do_lower_case": False},
 
 
 def vocab_txt(text, size):
-    """The lines of a vocab.txt with the tokens of a WordPiece of cased text."""
-    vocab = bert(text, size, cased=True).get_vocab()
-    return "".join(token + "\n" for token in sorted(vocab, key=vocab.get) if token != "nnlua")
+    """The lines of a vocab.txt with the tokens of a WordPiece of cased text; sorted, since the trainer
+    numbers them in no fixed order."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokens = set(bert(text, size, cased=True).get_vocab()) - {*special, "nnlua"}
+    return "".join(token + "\n" for token in [*special, *sorted(tokens)])

@@ -33,13 +33,17 @@ readers[2] = function(p, at, last, fail)
 end
 
 readers[5] = function(p, at, last)
-  return at + 4 <= last and ffi.cast("const float *", p + at)[0], at + 4
+  if at + 4 > last then return nil, at + 4 end
+  -- LuaJIT may take the bits of a NaN for another value.
+  local is_finite = bit.band(ffi.cast("const int32_t *", p + at)[0], 0x7F800000) ~= 0x7F800000
+  return is_finite and ffi.cast("const float *", p + at)[0] or math.huge, at + 4
 end
 
 --- each(p, first, last, take, fail): calls take(number of the field, wire type, value, stop) for
 --- the fields of the message p[first .. last - 1]. value: 0 (varint) the lower 32 bits as a signed
---- integer; 2 (bytes) the position of the first, and `stop` behind the last; 5 a float; 1 none.
---- Calls fail(position) where the message is damaged; it must raise an error.
+--- integer; 2 (bytes) the position of the first, and `stop` behind the last; 5 a float, infinity
+--- for what is not finite; 1 none. Calls fail(position) where the message is damaged; it must raise
+--- an error.
 function M.each(p, first, last, take, fail)
   local at = first
   while at < last do

@@ -52,8 +52,7 @@ local function add_piece(model, file, first, last)
        "its token %d is %s", id, piece.text == "" and "empty" or "a text with a zero byte")
   need(piece.type >= 1 and piece.type <= 6, file.path, "its token %d has the type %d; 1 to 6 are "
        .. "possible", id, piece.type)
-  need(math.abs(piece.score) < math.huge, file.path, "the score of its token %d is %s", id,
-       tostring(piece.score))
+  need(piece.score < math.huge, file.path, "the score of its token %d is not finite", id)
   need(id < encoder.LARGEST, file.path, "it has more than 2^20 tokens")
   model.symbols[id + 1], model.scores[id + 1], model.types[id + 1] = piece.text, piece.score,
                                                                      piece.type

@@ -215,6 +215,10 @@ t.case("models that sentencepiece would refuse, and those of other kinds, are re
   refused(model(unknown, piece("a", 1), piece("a", 4)), "it has the token 'a' twice")
   refused(model(unknown, piece("", 1)), "its token 1 is empty")
   refused(model(unknown, piece("a", 7)), "its token 1 has the type 7; 1 to 6 are possible")
+  for _, score in ipairs {"\0\0\128\127", "\0\0\128\255", "\255\255\255\255"} do
+    refused(model(unknown, field(1, field(1, "a") .. "\21" .. score)),
+            "the score of its token 1 is not finite")
+  end
   refused(model(unknown, piece("<0x00>", 6)), "a token '<0x00>' for a byte, but not byte_fallback")
   -- Field 35, byte_fallback.
   refused(model(unknown, field(2, "\152\002\001")), "but has no token <0x00> for a byte")
