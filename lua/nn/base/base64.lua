@@ -1,41 +1,45 @@
 -- Bytes as text in base64 (RFC 4648), for JSON.
+local ffi = require "ffi"
+
 local M = {}
 
 local alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-local digits = {}
-for i = 0, 63 do digits[alphabet:byte(i + 1)] = i end
+local digits = ffi.new("uint8_t[64]", {alphabet:byte(1, -1)})
+local values = ffi.new "int8_t[256]"                 -- of digits; -1: no digit
+ffi.fill(values, 256, 0xFF)
+for i = 0, 63 do values[digits[i]] = i end
 
 --- decode(text) -> the bytes of a text in base64; nil if it is not.
 function M.decode(text)
-  local parts = {}
   text = text:gsub("=+$", "")
-  for at = 1, #text, 4 do
-    local number, count = 0, 0
-    for i = at, at + 3 do
-      local digit = i <= #text and digits[text:byte(i)]
-      if i <= #text and not digit then return nil end
-      number, count = number * 64 + (digit or 0), count + (digit and 1 or 0)
+  if #text % 4 == 1 then return nil end
+  local from, out = ffi.cast("const uint8_t *", text), ffi.new("uint8_t[?]", #text + 1)
+  local number, count, size = 0, 0, 0
+  for i = 0, #text - 1 do
+    local value = values[from[i]]
+    if value < 0 then return nil end
+    number, count = number * 64 + value, count + 6
+    if count >= 8 then
+      count = count - 8
+      out[size] = math.floor(number / 2 ^ count)
+      number, size = number % 2 ^ count, size + 1
     end
-    if count == 1 then return nil end
-    parts[#parts + 1] = string.char(math.floor(number / 65536), math.floor(number / 256) % 256,
-                                    number % 256):sub(1, count - 1)
   end
-  return table.concat(parts)
+  return ffi.string(out, size)
 end
 
 --- encode(bytes) -> their text in base64.
 function M.encode(bytes)
-  local parts = {}
-  for at = 1, #bytes, 3 do
-    local a, b, c = bytes:byte(at, at + 2)
-    local number = a * 65536 + (b or 0) * 256 + (c or 0)
-    for i = 3, 0, -1 do
-      local digit = math.floor(number / 64 ^ i) % 64
-      local missing = i == 0 and not c or i == 1 and not b
-      parts[#parts + 1] = missing and "=" or alphabet:sub(digit + 1, digit + 1)
-    end
+  local size = 4 * math.ceil(#bytes / 3)
+  local from, out = ffi.cast("const uint8_t *", bytes .. "\0\0"), ffi.new("uint8_t[?]", size + 1)
+  local at = 0
+  for i = 0, #bytes - 1, 3 do
+    local number = from[i] * 65536 + from[i + 1] * 256 + from[i + 2]
+    for digit = 0, 3 do out[at + digit] = digits[math.floor(number / 64 ^ (3 - digit)) % 64] end
+    at = at + 4
   end
-  return table.concat(parts)
+  local missing = -#bytes % 3
+  return ffi.string(out, size - missing) .. ("="):rep(missing)
 end
 
 return M

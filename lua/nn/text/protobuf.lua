@@ -39,22 +39,18 @@ readers[5] = function(p, at, last)
   return is_finite and ffi.cast("const float *", p + at)[0] or math.huge, at + 4
 end
 
---- each(p, first, last, take, fail): calls take(number of the field, wire type, value, stop) for
---- the fields of the message p[first .. last - 1]. value: 0 (varint) the lower 32 bits as a signed
---- integer; 2 (bytes) the position of the first, and `stop` behind the last; 5 a float, infinity
---- for what is not finite; 1 none. Calls fail(position) where the message is damaged; it must raise
---- an error.
-function M.each(p, first, last, take, fail)
-  local at = first
-  while at < last do
-    local key, behind = varint(p, at, last, fail)
-    local number, wire = math.floor(key / 8), key % 8
-    if number == 0 or not readers[wire] then fail(at) end
-    local value, stop = readers[wire](p, behind, last, fail)
-    if stop > last then fail(behind) end
-    take(number, wire, value, stop)
-    at = stop
-  end
+--- field(p, at, last, fail) -> number, wire type, value, stop: of the field at p[at] of a message
+--- that ends before p[last]. value: 0 (varint) the lower 32 bits as a signed integer; 2 (bytes) the
+--- position of the first, and `stop` behind the last; 5 a float, infinity for what is not finite; 1
+--- none. The next field begins at `stop`. Calls fail(position) where the message is damaged; it
+--- must raise an error.
+function M.field(p, at, last, fail)
+  local key, behind = varint(p, at, last, fail)
+  local number, wire = math.floor(key / 8), key % 8
+  if number == 0 or not readers[wire] then fail(at) end
+  local value, stop = readers[wire](p, behind, last, fail)
+  if stop > last then fail(behind) end
+  return number, wire, value, stop
 end
 
 return M

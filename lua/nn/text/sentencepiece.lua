@@ -228,7 +228,9 @@ end
 --- from_state(state, name) -> tokenizer. name: for errors.
 function M.from_state(state, name)
   local bytes = type(state.model) == "string" and base64.decode(state.model)
-  need(bytes and type(state.name) == "string", name, "its SentencePiece model is damaged")
+  local is_known = false
+  for _, known in ipairs(M.NAMES) do is_known = is_known or known == state.name end
+  need(bytes and is_known, name, "its SentencePiece model is damaged")
   local texts = {["tokenizer_config.json"] = state.config,
                  ["chat_template.jinja"] = state.chat_template}
   for key, file in pairs(kept) do texts[file] = state[key] end

@@ -17,7 +17,7 @@ local fields = {
   normalizer = {[2] = {"precompiled_charsmap", 2, ""}, [3] = {"add_dummy_prefix", "bool", true},
                 [4] = {"remove_extra_whitespaces", "bool", true},
                 [5] = {"escape_whitespaces", "bool", true}},
-  piece = {[1] = {"text", 2, ""}, [2] = {"score", 5, 0}, [3] = {"type", 0, TYPES.normal}},
+  piece = {[1] = {"text", 2}, [2] = {"score", 5}, [3] = {"type", 0}},
 }
 
 local function need(condition, path, text, ...)
@@ -26,15 +26,20 @@ end
 
 -- Reads the fields of a message into the table `out`.
 local function read_into(out, known, file, first, last)
-  protobuf.each(file.p, first, last, function(number, wire, value, stop)
+  local at = first
+  while at < last do
+    local number, wire, value, stop = protobuf.field(file.p, at, last, file.fail)
     local field = known[number]
-    if not field then return end
-    need(wire == (field[2] == "bool" and 0 or field[2]), file.path,
-         "it is no model of SentencePiece: its field %s has the wire type %d", field[1], wire)
-    if wire == 2 then value = ffi.string(file.p + value, stop - value) end
-    if field[2] == "bool" then value = value ~= 0 end
-    out[field[1]] = value
-  end, file.fail)
+    if field then
+      local name, kind = field[1], field[2]
+      need(wire == (kind == "bool" and 0 or kind), file.path,
+           "it is no model of SentencePiece: its field %s has the wire type %d", name, wire)
+      if kind == 2 then value = ffi.string(file.p + value, stop - value) end
+      if kind == "bool" then value = value ~= 0 end
+      out[name] = value
+    end
+    at = stop
+  end
 end
 
 local function with_defaults(known)
@@ -44,7 +49,7 @@ local function with_defaults(known)
 end
 
 local function add_piece(model, file, first, last)
-  local piece = with_defaults(fields.piece)
+  local piece = {text = "", score = 0, type = TYPES.normal}
   read_into(piece, fields.piece, file, first, last)
   local id = #model.symbols
   local is_hole = piece.text == "\0" and piece.type == TYPES.unused
@@ -105,12 +110,15 @@ function M.parse(bytes, path)
   local back = with_defaults(fields.normalizer)
   local messages = {[2] = {model.trainer, fields.trainer},
                     [3] = {model.normalizer, fields.normalizer}, [5] = {back, fields.normalizer}}
-  protobuf.each(file.p, 0, #bytes, function(number, wire, first, last)
-    if number > 5 or number == 4 then return end
-    if wire ~= 2 then file.fail(0) end
-    if number == 1 then return add_piece(model, file, first, last) end
-    read_into(messages[number][1], messages[number][2], file, first, last)
-  end, file.fail)
+  local at = 0
+  while at < #bytes do
+    local number, wire, first, stop = protobuf.field(file.p, at, #bytes, file.fail)
+    local message = messages[number]
+    if (message or number == 1) and wire ~= 2 then file.fail(at) end
+    if number == 1 then add_piece(model, file, first, stop) end
+    if message then read_into(message[1], message[2], file, first, stop) end
+    at = stop
+  end
   check(model, path)
   model.kind = kinds[model.trainer.model_type]
   need(model.kind == "unigram" or model.kind == "bpe", path,

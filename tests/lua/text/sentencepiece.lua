@@ -128,6 +128,26 @@ t.case("special tokens are those of AutoTokenizer, also of what was saved", func
   end
 end)
 
+t.case("bytes become base64 and come back", function()
+  local base64 = require "nn.base.base64"
+  for text, encoded in pairs {[""] = "", f = "Zg==", fo = "Zm8=", foo = "Zm9v",
+                              ["\0\255"] = "AP8="} do
+    t.same({base64.encode(text), base64.decode(encoded)}, {encoded, text})
+  end
+  t.same({base64.decode "Zm9", base64.decode "Z" == nil, base64.decode "Z?==" == nil},
+         {"fo", true, true})
+end)
+
+t.case("a damaged model in a checkpoint is refused", function()
+  local from_state = require("nn.text.tokenizer").from_state
+  for name, value in pairs {model = "?", name = "../tokenizer.model"} do
+    local state = tokenizer_of "bpe bytes":state()
+    state[name] = value
+    t.fails(function() from_state(state) end,
+            "the checkpoint's tokenizer: its SentencePiece model is damaged")
+  end
+end)
+
 t.case("the model_type of config.json stands in for a missing tokenizer_class", function()
   local one = golden.folders.t5
   local path = folder_of {["spiece.model"] = model_bytes "t5",
