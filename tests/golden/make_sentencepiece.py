@@ -34,6 +34,8 @@ FOLDERS = {
     "t5 few": ("t5", "spiece.model", {"tokenizer_class": "T5Tokenizer", "extra_ids": 3}),
     "xlmr": ("unigram plain", "sentencepiece.bpe.model", {
         "tokenizer_class": "XLMRobertaTokenizer"}),
+    "camembert": ("unigram plain", "sentencepiece.bpe.model", {
+        "tokenizer_class": "CamembertTokenizer"}),
 }
 SPECIAL = "to</s> be<unk>or <mask> <extra_id_1><new> <pad>be"
 

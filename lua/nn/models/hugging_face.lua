@@ -146,10 +146,12 @@ local function copy_parameter(p, weights, class, settings)
   engine.sync()                                    -- so that only one such copy exists at a time
 end
 
+local tokenizer_in = tokenizers.in_folder
+
 --- outline(folder) -> the class of the model, its settings from config.json, the tokenizer or nil.
 function M.outline(folder)
   local class, settings = hf_config.read(folder)
-  return class, settings, tokenizers.in_folder(folder)
+  return class, settings, tokenizer_in(folder)
 end
 
 local load_options = arguments.names "dropout dtype"
@@ -171,7 +173,7 @@ function M.load_hf(folder, options)
                    old_name = class.hugging_face.old_name, by_name = open_weights(folder)}
   for name, value in pairs(options) do settings[name] = value end
   check_shapes(class, settings, weights)
-  local tokenizer = tokenizers.in_folder(folder)
+  local tokenizer = tokenizer_in(folder)
   local model = class(settings)
   tape.no_grad(function()
     for _, p in ipairs(model:parameters()) do copy_parameter(p, weights, class, model.config) end

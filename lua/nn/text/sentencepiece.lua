@@ -35,20 +35,24 @@ local function add_sentinels(model, config, path)
   end
 end
 
--- XLM-R's ids: four tokens of its own instead of the first three, and <mask> at the end.
-local function renumber(model, _, path)
-  need(model.unknown < 3 and #model.symbols >= 3, path,
-       "the model of an XLMRobertaTokenizer has <unk> within its first three tokens")
-  local function replaced(list, first, last)
-    for _ = 1, 3 do table.remove(list, 1) end
-    for i = 4, 1, -1 do table.insert(list, 1, first[i]) end
-    table.insert(list, last)
+-- Numbers tokens as fairseq does: tokens of its own instead of the first `count`, and <mask> at the
+-- end. The token 3 is the unknown one.
+local function renumbered(count, first)
+  return function(model, _, path)
+    need(model.unknown < count and #model.symbols >= count, path,
+         "<unk> is the token %d of the model; this tokenizer_class needs one before %d",
+         model.unknown, count)
+    local new = {symbols = {}, scores = {}, types = {}}
+    local function add(symbol, score, type)
+      local id = #new.symbols + 1
+      new.symbols[id], new.scores[id], new.types[id] = symbol, score, type
+    end
+    for i, symbol in ipairs(first) do add(symbol, 0, i == 4 and TYPES.unknown or TYPES.control) end
+    for i = count + 1, #model.symbols do add(model.symbols[i], model.scores[i], model.types[i]) end
+    add("<mask>", 0, TYPES.control)
+    for name, list in pairs(new) do model[name] = list end
+    model.unknown = 3
   end
-  replaced(model.symbols, {"<s>", "<pad>", "</s>", "<unk>"}, "<mask>")
-  replaced(model.scores, {0, 0, 0, 0}, 0)
-  local control = TYPES.control
-  replaced(model.types, {control, control, control, TYPES.unknown}, control)
-  model.unknown = 3
 end
 
 local function t5_template(ids)
@@ -57,7 +61,7 @@ local function t5_template(ids)
           pair = {{text = "A", type = 0}, last, {text = "B", type = 0}, last}}
 end
 
-local function xlmr_template(ids)
+local function fairseq_template(ids)
   local first, last = {ids = {ids.bos}, type = 0}, {ids = {ids.eos}, type = 0}
   local a, b = {text = "A", type = 0}, {text = "B", type = 0}
   return {single = {first, a, last}, pair = {first, a, last, last, b, last}}
@@ -76,6 +80,10 @@ local function plain_template(ids, config)
   return {single = {first, a, last}, pair = pair}
 end
 
+local fairseq_names = {bos_token = "<s>", eos_token = "</s>", unk_token = "<unk>",
+                       sep_token = "</s>", pad_token = "<pad>", cls_token = "<s>",
+                       mask_token = {content = "<mask>", lstrip = true}}
+
 -- change(model, config, path): of the vocabulary; names: of special tokens; template(ids, config):
 -- as processors.new() makes it.
 local classes = {
@@ -85,18 +93,19 @@ local classes = {
                     pad_token = "<pad>", mask_token = "<mask>"}, template = plain_template},
   T5 = {names = {eos_token = "</s>", unk_token = "<unk>", pad_token = "<pad>"},
         change = add_sentinels, template = t5_template},
-  XLMRoberta = {names = {bos_token = "<s>", eos_token = "</s>", unk_token = "<unk>",
-                         sep_token = "</s>", pad_token = "<pad>", cls_token = "<s>",
-                         mask_token = {content = "<mask>", lstrip = true}},
-                change = renumber, template = xlmr_template},
+  XLMRoberta = {names = fairseq_names, template = fairseq_template,
+                change = renumbered(3, {"<s>", "<pad>", "</s>", "<unk>"})},
+  Camembert = {names = fairseq_names, template = fairseq_template, change = renumbered(1, {
+    "<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"})},
   Generic = {names = {}, template = plain_template},
 }
 local class_names = {LlamaTokenizer = "Llama", GemmaTokenizer = "Gemma", T5Tokenizer = "T5",
                      MT5Tokenizer = "T5", XLMRobertaTokenizer = "XLMRoberta",
+                     CamembertTokenizer = "Camembert",
                      PreTrainedTokenizer = "Generic", TokenizersBackend = "Generic"}
 local model_types = {llama = "Llama", mistral = "Llama", mixtral = "Llama", gemma = "Gemma",
                      gemma2 = "Gemma", t5 = "T5", mt5 = "T5", umt5 = "T5",
-                     ["xlm-roberta"] = "XLMRoberta"}
+                     ["xlm-roberta"] = "XLMRoberta", camembert = "Camembert"}
 local written_names = {Generic = "PreTrainedTokenizerFast"}
 
 -- The name in `classes`. The class is that of tokenizer_config.json, or the one of the model_type
@@ -106,8 +115,8 @@ local function class_of(config, model_type, model, path)
   if type(given) == "string" then
     local name = class_names[given:gsub("Fast$", "")]
     need(name, path, "the tokenizer_class %s may number the tokens of a SentencePiece model in "
-         .. "another way, and nnlua reads only those of Llama, Gemma, T5 and XLM-R; let "
-         .. "AutoTokenizer of transformers read the folder, and save_pretrained() write "
+         .. "another way, and nnlua reads only those of Llama, Gemma, T5, XLM-R and CamemBERT; "
+         .. "let AutoTokenizer of transformers read the folder, and save_pretrained() write "
          .. "tokenizer.json", given)
     return name
   end

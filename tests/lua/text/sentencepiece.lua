@@ -252,11 +252,13 @@ end)
 t.case("classes of tokenizers with other ids are refused by name", function()
   local bytes = model_bytes "unigram plain"
   refused({["tokenizer.model"] = bytes, ["tokenizer_config.json"] = {
-    tokenizer_class = "CamembertTokenizer"}}, "tokenizer.model: the tokenizer_class Camembert")
-  refused({["sentencepiece.bpe.model"] = bytes, ["config.json"] = {model_type = "camembert"}},
-          "config.json has the model_type camembert, whose tokenizer nnlua does not know; set tok")
+    tokenizer_class = "MBartTokenizer"}}, "tokenizer.model: the tokenizer_class MBartTokenizer may")
+  refused({["sentencepiece.bpe.model"] = bytes, ["config.json"] = {model_type = "mbart"}},
+          "config.json has the model_type mbart, whose tokenizer nnlua does not know; set token")
   refused({["tokenizer.model"] = model_bytes "t5", ["tokenizer_config.json"] = {
     tokenizer_class = "T5Tokenizer", extra_ids = -1}}, "extra_ids is -1; a whole number is needed")
+  refused({["spiece.model"] = model_bytes "t5", ["config.json"] = {model_type = "camembert"}},
+          "<unk> is the token 2 of the model; this tokenizer_class needs one before 1")
   refused({["vocab.txt"] = "[UNK]\n", ["tokenizer_config.json"] = {
     tokenizer_class = "BertJapaneseTokenizer"}}, "tokenizer_config.json: nnlua reads a vocab.txt a")
   refused({["vocab.txt"] = "[UNK]\na\na\n"}, "the lines 2 and 3 are the same token 'a'")
