@@ -64,7 +64,15 @@ std::unique_ptr<text::Model> model_of(const nn_token_model_t& model) {
         const double* const scores = &given(model.scores, "scores");
         return text::new_unigram(vocabulary, settings, {scores, scores + model.tokens});
     }
-    if (model.kind != 2) fail("the kind of a model is %d; it must be 0, 1 or 2", model.kind);
+    if (model.kind == 3 || model.kind == 4) {
+        const double* const scores = &given(model.scores, "scores");
+        std::vector<text::PieceType> types;
+        for (int32_t i = 0; i < model.tokens; ++i)
+            types.push_back(text::PieceType((&given(model.types, "types"))[i]));
+        return text::new_sentencepiece(vocabulary, settings, {scores, scores + model.tokens},
+                                       std::move(types), model.kind == 4);
+    }
+    if (model.kind != 2) fail("the kind of a model is %d; it must be 0 to 4", model.kind);
     return text::new_wordpiece(vocabulary, settings);
 }
 

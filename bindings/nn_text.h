@@ -9,17 +9,20 @@ extern "C" {
 // <cdef>
 // A model of tokens. tokens: their number; bytes, ends: their texts one after the other, by id, and
 // where each ends. merges: for kind 0, the ids of the left, the right and the joined token of each,
-// by rank. scores: for kind 1, of each token. unknown: the id of the token for unknown text, or -1.
-// flags: 1 neighbouring unknown characters are one token; 2 unknown characters become tokens <0x00>
-// to <0xFF> of their bytes; 4 kind 0: tokens are texts of bytes, not of characters; 8 kind 0: a
-// piece that is a token is not split. prefix, longest_word (in characters): for kind 2.
+// by rank. scores: for kinds 1, 3 and 4, of each token. types: for kinds 3 and 4, of each token: 1
+// normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 a byte. unknown: the id of the token
+// for unknown text, or -1. flags: 1 neighbouring unknown characters are one token; 2 unknown
+// characters become tokens <0x00> to <0xFF> of their bytes; 4 kind 0: tokens are texts of bytes,
+// not of characters; 8 kind 0: a piece that is a token is not split. prefix, longest_word (in
+// characters): for kind 2.
 typedef struct {
-    int32_t kind, tokens;  // kind: 0 byte-pair encoding, 1 unigram, 2 WordPiece
+    int32_t kind, tokens;  // kind: 0 BPE, 1 unigram, 2 WordPiece, 3 SentencePiece's unigram, 4 BPE
     const char* bytes;
     const int64_t* ends;
     const int32_t* merges;
     int64_t n_merges;
     const double* scores;
+    const uint8_t* types;
     int32_t unknown, flags, longest_word;
     const char* prefix;
 } nn_token_model_t;

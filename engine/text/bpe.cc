@@ -49,13 +49,8 @@ public:
         }
     }
 
-    // Before a word mark that does not follow another one.
     size_t cut(std::string_view text) const override {
-        if (!can_cut) return text.size();
-        size_t at = text.find(word_mark, 1);
-        while (at != text.npos && at >= 3 && text.substr(at - 3, 3) == word_mark)
-            at = text.find(word_mark, at + 3);
-        return at == text.npos ? text.size() : at;
+        return can_cut ? before_word_mark(text) : text.size();
     }
 
 private:
@@ -165,6 +160,13 @@ private:
 };
 
 }  // namespace
+
+size_t before_word_mark(std::string_view text) {
+    size_t at = text.find(word_mark, 1);
+    while (at != text.npos && at >= 3 && text.substr(at - 3, 3) == word_mark)
+        at = text.find(word_mark, at + 3);
+    return at == text.npos ? text.size() : at;
+}
 
 std::unique_ptr<Model> new_bpe(std::shared_ptr<const Vocabulary> vocabulary, ModelSettings settings,
                                const std::vector<Merge>& merges) {

@@ -17,10 +17,17 @@ public:
     // bytes is replaced as a whole, by the shortest entry with which it begins.
     void apply(std::string_view text, std::string& out) const;
 
+    struct Entry {
+        size_t length = 0;             // in bytes; 0: there is none
+        std::string_view replacement;  // NULL: there is none
+    };
+    // The longest entry with which the text begins.
+    Entry longest(std::string_view text) const;
+
 private:
-    // The replacement of the shortest entry with which the text begins; a NULL view if there is
-    // none.
-    std::string_view find(std::string_view text) const;
+    // Calls each(entry) for the entries with which the text begins, shortest first, while it
+    // returns true.
+    template <class F> void each_entry(std::string_view text, F each) const;
     std::vector<uint32_t> units;
     std::string replacements;  // each ends with a 0
 };

@@ -80,6 +80,9 @@ protected:
     const ModelSettings settings;
 };
 
+// The number of bytes before a word mark (U+2581) that does not follow another one.
+size_t before_word_mark(std::string_view text);
+
 struct Merge {
     int32_t left, right, joined;
 };
@@ -90,5 +93,13 @@ std::unique_ptr<Model> new_unigram(std::shared_ptr<const Vocabulary> vocabulary,
                                    ModelSettings settings, std::vector<double> scores);
 std::unique_ptr<Model> new_wordpiece(std::shared_ptr<const Vocabulary> vocabulary,
                                      ModelSettings settings);
+
+// Of a token in a file of the library sentencepiece.
+enum class PieceType : uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
+
+// The models of that library: BPE or unigram.
+std::unique_ptr<Model> new_sentencepiece(std::shared_ptr<const Vocabulary> vocabulary,
+                                         ModelSettings settings, std::vector<double> scores,
+                                         std::vector<PieceType> types, bool is_bpe);
 
 }  // namespace nn::text

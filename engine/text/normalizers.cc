@@ -248,6 +248,7 @@ std::unique_ptr<Normalizer> new_normalizer(const StepSettings& settings) {
     if (kind == "Prepend") return std::make_unique<Prepend>(settings.text);
     if (kind == "Precompiled") return std::make_unique<Precompiled>(settings.text);
     if (kind == "BertNormalizer") return new_bert(settings.flags);
+    if (kind == "SentencePiece") return new_sentencepiece_normalizer(settings);
     if (kind != "Replace") return nullptr;
     if (settings.flags & 1)
         return std::make_unique<ReplacePattern>(settings.text, settings.content);

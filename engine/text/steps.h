@@ -38,9 +38,13 @@ struct StepSettings {
 
 // Kinds: NFC NFD NFKC NFKD Lowercase StripAccents Nmt; Strip (flags: 1 left, 2 right); Prepend
 // (text); Replace (text by content; flags 1: text is a regular expression); Precompiled (text: the
-// map); BertNormalizer (flags: 1 clean_text, 2 handle_chinese_chars, 4 strip_accents, 8 lowercase).
-// nullptr: the kind is unknown. Throws Error if a setting is wrong.
+// map); BertNormalizer (flags: 1 clean_text, 2 handle_chinese_chars, 4 strip_accents, 8 lowercase);
+// SentencePiece (text: the map, or empty; content: texts that stay as they are, each with a 0
+// behind it; flags: 1 add_dummy_prefix, 2 remove_extra_whitespaces, 4 escape_whitespaces, 8
+// treat_whitespace_as_suffix, 16 add_dummy_prefix only at the begin of the whole text). nullptr:
+// the kind is unknown. Throws Error if a setting is wrong.
 std::unique_ptr<Normalizer> new_normalizer(const StepSettings& settings);
+std::unique_ptr<Normalizer> new_sentencepiece_normalizer(const StepSettings& settings);
 
 // Kinds: ByteLevel (flags: 1 add_prefix_space, 2 use_regex); Split (text; flags: 1 a regular
 // expression, 2 invert; content: the behaviour); Metaspace (text: the replacement; content:

@@ -7,8 +7,10 @@ Vocabularies are trained on the text and on random words of many scripts (tests/
 tokenizer_families.py). Kinds are tokenizers of model families, and tokenizers with one normalizer or
 pre-tokenizer whose ids show the text behind it. SentencePiece's map of characters is the whole one,
 nmt_nfkc. --files NAME=tokenizer.json adds others. Then the speed of both, in turns, one core each.
-Needs `pip install tokenizers sentencepiece protobuf` in the Python that runs it. Exits with status
-1 if any ids differ.
+--sentencepiece compares folders without a tokenizer.json instead: those with a tokenizer.model, with
+the ids of sentencepiece, also for bytes that are not UTF-8; those with BERT's vocab.txt, with the ids
+of transformers. Needs `pip install tokenizers sentencepiece protobuf transformers` in the Python
+that runs it. Exits with status 1 if any ids differ.
 """
 import argparse
 import array
@@ -36,7 +38,8 @@ local words, out, at, size = nn.tokenizer(arg[1]), io.open(arg[3], "wb"), 1, #te
 while at <= size do
   local a, b, c = text:byte(at, at + 2)
   local length = a + 256 * b + 65536 * c
-  local ids, count = words:encode(text:sub(at + 4, at + 3 + length), nil, {special = true})
+  local part = text:sub(at + 4, at + 3 + length)
+  local ids, count = words:encode(part, nil, {special = arg[4] == "special"})
   local row = ffi.new("uint32_t[?]", count + 1)
   row[0] = count
   for i = 1, count do row[i] = ids[i - 1] end
@@ -111,11 +114,10 @@ def ours(nnlua, script, *arguments):
                               capture_output=True, text=True).stdout
 
 
-def our_ids(nnlua, tokenizer, texts, folder):
-    packed = [text.encode() for text in texts]
+def our_ids(nnlua, path, texts, folder, special):
+    packed = [text if isinstance(text, bytes) else text.encode() for text in texts]
     (folder / "texts").write_bytes(b"".join(struct.pack("<I", len(b)) + b for b in packed))
-    tokenizer.save(str(folder / "tokenizer.json"))
-    ours(nnlua, OURS, folder / "tokenizer.json", folder / "texts", folder / "ids")
+    ours(nnlua, OURS, path, folder / "texts", folder / "ids", "special" if special else "plain")
     numbers = array.array("I", (folder / "ids").read_bytes())
     out, at = [], 0
     while at < len(numbers):
@@ -124,16 +126,17 @@ def our_ids(nnlua, tokenizer, texts, folder):
     return out
 
 
-def compare(name, tokenizer, texts, nnlua, folder):
-    """The number of texts whose ids differ; prints the first."""
-    got = our_ids(nnlua, tokenizer, texts, folder)
+def compare(name, encode, path, texts, nnlua, folder, special=True):
+    """The number of texts for which nnlua's ids with the tokenizer at `path` differ from those of
+    encode(text); prints the first."""
+    got = our_ids(nnlua, path, texts, folder, special)
     different = 0
     for text, ids in zip(texts, got, strict=True):
-        expected = tokenizer.encode(text, add_special_tokens=False).ids
+        expected = encode(text)
         if ids != expected:
             different += 1
             if different == 1:
-                print(f"{name}: {text!r}\n  tokenizers {expected}\n  nnlua      {ids}")
+                print(f"{name}: {text!r}\n  expected {expected}\n  nnlua    {ids}")
     print(f"{name}: {len(texts)} texts, {different} differ", flush=True)
     return different
 
@@ -156,6 +159,47 @@ def speeds(name, tokenizer, text, nnlua, folder, rounds):
     return [name, *(f"{value:.1f}" for value in middle), f"{middle[0] / middle[2]:.1f}"]
 
 
+def without_special(tokenizer):
+    return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def compare_folders(args, training, texts, rng, nnlua, place):
+    """The number of texts whose ids differ, of all folders without a tokenizer.json."""
+    import sentencepiece  # pylint: disable=import-outside-toplevel
+    from sentencepiece_families import CASES, models, vocab_txt  # pylint: disable=import-outside-toplevel
+    from transformers import BertTokenizerFast  # pylint: disable=import-outside-toplevel
+    different = 0
+    damaged = []
+    for text in texts[::10]:
+        raw = bytearray(text.encode())
+        for _ in range(rng.randrange(1, 5)):
+            raw.insert(rng.randrange(len(raw) + 1), rng.randrange(0x80, 0x100))
+        damaged.append(bytes(raw))
+    texts = [*texts, training]
+    def fresh(name):
+        folder = place / name.replace(" ", "_")
+        folder.mkdir()
+        return folder
+    for name, make in models(training, args.vocab).items():
+        if args.only and name not in args.only:
+            continue
+        folder = fresh(name)
+        (folder / "tokenizer.model").write_bytes(make())
+        oracle = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+        different += compare(name, oracle.encode, folder, [*texts, *damaged], nnlua, place, False)
+    lines = vocab_txt(training, args.vocab)
+    for case, settings in CASES.items():
+        name = "vocab.txt " + case
+        if args.only and name not in args.only:
+            continue
+        folder = fresh(name)
+        (folder / "vocab.txt").write_text(lines)
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        oracle = BertTokenizerFast(str(folder / "vocab.txt"), **settings)
+        different += compare(name, without_special(oracle._tokenizer), folder, texts, nnlua, place)  # pylint: disable=protected-access
+    return different
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--text", required=True, type=pathlib.Path)
@@ -163,6 +207,8 @@ def main():
     parser.add_argument("--vocab", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="*", help="names of kinds")
+    parser.add_argument("--sentencepiece", action="store_true",
+                        help="folders with tokenizer.model or vocab.txt instead")
     parser.add_argument("--files", nargs="*", default=[], help="NAME=tokenizer.json")
     parser.add_argument("--rounds", type=int, default=3, help="of the speed test; 0: none")
     parser.add_argument("--nnlua", default=str(ROOT / "nnlua"))
@@ -184,11 +230,15 @@ def main():
     different, rows, nnlua = 0, [], ["taskset", "-c", "0", args.nnlua]
     os.sched_setaffinity(0, {0})
     with tempfile.TemporaryDirectory() as folder:
+        place = pathlib.Path(folder)
+        if args.sentencepiece:
+            different, makers = compare_folders(args, training, texts, rng, nnlua, place), {}
         for name, make in makers.items():
             if args.only and name not in args.only:
                 continue
-            tokenizer, place = make(), pathlib.Path(folder)
-            different += compare(name, tokenizer, texts, nnlua, place)
+            tokenizer, path = make(), place / "tokenizer.json"
+            tokenizer.save(str(path))
+            different += compare(name, without_special(tokenizer), path, texts, nnlua, place)
             if args.rounds and not name.startswith("step "):
                 rows.append(speeds(name, tokenizer, text, nnlua, place, args.rounds))
     if rows:

@@ -72,8 +72,20 @@ TEST_CASE("models of tokens with wrong arguments are refused") {
     refused([](Bytes& b) { b.model.unknown = 257; }, "unknown token is 257");
     refused([](Bytes& b) { b.text[7] = 'x'; }, "no token for byte 7");
     refused([](Bytes& b) { b.model.kind = 3; }, "kind of model needs an unknown token");
-    refused([](Bytes& b) { b.model.kind = 3, b.model.unknown = 0; }, "the kind of a model is 3");
+    refused([](Bytes& b) { b.model.kind = 5, b.model.unknown = 0; }, "the kind of a model is 5");
     refused([](Bytes& b) { b.model.kind = 1, b.model.unknown = 0; }, "scores is NULL");
+    std::vector<double> scores(257);
+    std::vector<uint8_t> types(257, 1);
+    const auto sentencepiece = [&](Bytes& b, int32_t kind) {
+        b.model.kind = kind, b.model.unknown = 0;
+        b.model.scores = scores.data();
+    };
+    types[256] = 7;
+    for (const int32_t kind : {3, 4}) {
+        refused([&](Bytes& b) { sentencepiece(b, kind); }, "types is NULL");
+        refused([&](Bytes& b) { sentencepiece(b, kind), b.model.types = types.data(); },
+                "a token has the type 7; 1 to 6 are possible");
+    }
 }
 
 TEST_CASE("steps and texts with wrong arguments are refused") {

@@ -213,8 +213,8 @@ local function tokenizer_of(cfg)
     return tokenizers.tokenizer(cfg.vocabulary)
   end
   local folder = (cfg.bin:match "^(.*)/" or ".")
-  if cfg.bin ~= "" and files.exists(files.join(folder, "tokenizer.json")) then
-    return tokenizers.tokenizer(folder)
+  for _, name in ipairs(cfg.bin ~= "" and tokenizers.SAVED or {}) do
+    if files.exists(files.join(folder, name)) then return tokenizers.tokenizer(folder) end
   end
 end
 

@@ -77,12 +77,7 @@ local function copy_parameter(p, entry, transposed)
   engine.sync()                                    -- so that only one such copy exists at a time
 end
 
--- The tokenizer in a folder, or nil.
-local function tokenizer_in(folder)
-  for _, name in ipairs {"tokenizer.json", "vocab.json", "vocabulary.json"} do
-    if files.exists(files.join(folder, name)) then return tokenizers.tokenizer(folder) end
-  end
-end
+local tokenizer_in = tokenizers.in_folder
 
 --- outline(folder) -> the class of the model, its settings from config.json (and the weights, if
 --- the folder has them), the tokenizer or nil.

@@ -1,11 +1,12 @@
--- Files of GPT-2's kind: writes tokenizer.json; reads and writes vocab.json and merges.txt.
--- reader.lua reads tokenizer.json.
+-- Writes the files of all tokenizers, and reads GPT-2's vocab.json and merges.txt. reader.lua reads
+-- tokenizer.json.
 local byte_names = require "nn.text.byte_names"
 local encoder = require "nn.text.encoder"
 local files = require "nn.io.files"
 local json = require "nn.io.json"
 local lib = require "nn.base.capi"
 local reader = require "nn.text.reader"
+local sentencepiece = require "nn.text.sentencepiece"
 
 local M = {}
 local Tokenizer = encoder.Tokenizer
@@ -56,9 +57,16 @@ local function generated(self)
     json_lines('"vocab":{', vocab, "},\n"), json_lines('"merges":[', merges, "]}}\n")}
 end
 
---- tokenizer:json() -> the text of a tokenizer.json for the library tokenizers.
+--- tokenizer:json() -> the text of a tokenizer.json for the library tokenizers. Errors: the
+--- tokenizer was read from a model file of SentencePiece, which save() writes again.
 ---     #nn.train_tokenizer("aaaa", {size = 258}):json() > 1000  --> true
-function Tokenizer:json() return self.source or generated(self) end
+function Tokenizer:json()
+  if self.model_file then
+    lib.misuse("json: this tokenizer was read from %s, which save() writes again",
+               self.model_file.name)
+  end
+  return self.source or generated(self)
+end
 
 -- Writes vocab.json and merges.txt too, for a tokenizer of GPT-2's kind.
 local function save_gpt2(self, folder)
@@ -72,20 +80,26 @@ local function save_gpt2(self, folder)
   return config
 end
 
+local NAMES = {"tokenizer.json", "vocabulary.json", "vocab.json", "merges.txt", "vocab.txt",
+               "added_tokens.json", "chat_template.jinja", unpack(sentencepiece.NAMES)}
+
 --- tokenizer:save(folder): writes tokenizer.json and tokenizer_config.json, for AutoTokenizer of
 --- transformers; for a tokenizer of GPT-2's kind also vocab.json and merges.txt. A tokenizer that
---- was read from tokenizer.json is written as it was. Errors: failures of the disk.
+--- was read from tokenizer.json or from a model file of SentencePiece is written as it was; the
+--- latter without a tokenizer.json. Errors: failures of the disk.
 ---     nn.train_tokenizer("to be or not to be", {size = 260}):save "my-tokenizer"
 ---     nn.tokenizer("my-tokenizer").size  --> 260
 function Tokenizer:save(folder)
   files.make_folder(folder, "the tokenizer's folder")
-  for _, name in ipairs {"vocabulary.json", "vocab.json", "merges.txt", "added_tokens.json",
-                         "chat_template.jinja"} do
-    files.remove(files.join(folder, name))                      -- of another vocabulary
+  for _, name in ipairs(NAMES) do files.remove(files.join(folder, name)) end  -- of another one
+  local config
+  if self.model_file then
+    sentencepiece.save(self, folder)
+  else
+    files.write(files.join(folder, "tokenizer.json"), self:json())
+    config = self.source and {tokenizer_class = "PreTrainedTokenizerFast"}
+      or save_gpt2(self, folder)
   end
-  files.write(files.join(folder, "tokenizer.json"), self:json())
-  local config = self.source and {tokenizer_class = "PreTrainedTokenizerFast"}
-    or save_gpt2(self, folder)
   files.write(files.join(folder, "tokenizer_config.json"),
               self.config_source or files.json(config, "") .. "\n")
   if self.template_source then
@@ -96,6 +110,7 @@ end
 --- tokenizer:state() -> {kind="bpe", json=}: the tokenizer as a checkpoint stores it.
 ---     nn.train_tokenizer("aaaa", {size = 258}):state().kind  --> "bpe"
 function Tokenizer:state()
+  if self.model_file then return sentencepiece.state(self) end
   return {kind = self.kind, json = self:json(), config = self.config_source,
           chat_template = self.template_source}
 end

@@ -1,4 +1,4 @@
--- The settings beside a tokenizer.json: the names of special tokens, and the chat template, which
+-- The settings beside a tokenizer: the names of special tokens, and the chat template, which
 -- writes a conversation as the text that a model was trained on.
 local arguments = require "nn.base.arguments"
 local encoder = require "nn.text.encoder"
@@ -37,12 +37,13 @@ local function templates_in(config, path)
   return out
 end
 
---- configure(tokenizer, config, template, path) -> tokenizer with the settings of a
---- tokenizer_config.json and a chat_template.jinja (texts, or nil). path: of the first, for errors.
-function M.configure(tokenizer, config, template, path)
+--- configure(tokenizer, config, template, path, texts) -> tokenizer with the settings of a
+--- tokenizer_config.json and a chat_template.jinja (texts, or nil). path: of the first, for errors;
+--- texts: of the special tokens by name, nil: those that the first file names.
+function M.configure(tokenizer, config, template, path, texts)
   tokenizer.config_source, tokenizer.template_source = config, template
   local parsed = config and json.object(config, path) or {}
-  local texts = token_texts(parsed)
+  texts = texts or token_texts(parsed)
   tokenizer.token_texts, tokenizer.chat_templates = texts, templates_in(parsed, path)
   if template then tokenizer.chat_templates.default = template end
   local ids = {}

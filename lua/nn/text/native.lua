@@ -26,12 +26,13 @@ local function check(status, path)
   lib.fail("%s: %s", path, problem.message)
 end
 
-local kinds = {bpe = 0, unigram = 1, wordpiece = 2}
+local kinds = {bpe = 0, unigram = 1, wordpiece = 2, sentencepiece_unigram = 3,
+               sentencepiece_bpe = 4}
 
---- new(model, path) -> native tokenizer. model: {kind="bpe", "unigram" or "wordpiece", symbols=
---- texts of the tokens by id + 1, merges={left, right, joined, ...}, scores=, unknown=id or nil,
---- flags=, longest_word=, prefix=}, as nn_token_model_t in bindings/nn_text.h. Errors, with `path`:
---- values that do not fit together.
+--- new(model, path) -> native tokenizer. model: {kind= a name in `kinds`, symbols= texts of the
+--- tokens by id + 1, merges={left, right, joined, ...}, scores=, types=, unknown=id or nil, flags=,
+--- longest_word=, prefix=}, as nn_token_model_t in bindings/nn_text.h. Errors, with `path`: values
+--- that do not fit together.
 function M.new(model, path)
   load_tables "categories"
   local count = #model.symbols
@@ -47,9 +48,10 @@ function M.new(model, path)
     lib.fail("%s: %d scores of %d tokens; each needs one", path, #model.scores, count)
   end
   local scores = model.scores and ffi.new("double[?]", count, model.scores)
+  local types = model.types and ffi.new("uint8_t[?]", count, model.types)
   local settings = ffi.new("nn_token_model_t", {
     kind = kinds[model.kind], tokens = count, bytes = bytes, ends = ends, merges = ranks,
-    n_merges = #merges / 3, scores = scores, unknown = model.unknown or -1,
+    n_merges = #merges / 3, scores = scores, types = types, unknown = model.unknown or -1,
     flags = model.flags or 0, longest_word = model.longest_word or 100, prefix = model.prefix})
   local out = ffi.new "nn_ref[1]"
   check(C.nn_tokenizer_new(settings, out), path)

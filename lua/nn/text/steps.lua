@@ -1,4 +1,5 @@
 -- The normalizers and pre-tokenizers of tokenizer.json, as steps of engine/text.
+local base64 = require "nn.base.base64"
 local lib = require "nn.base.capi"
 
 local M = {}
@@ -65,31 +66,9 @@ function normalizers.Replace(step, need)
   return {text = text, content = step.content, flags = flags {is_regex}}
 end
 
-local digits = {}
-for i = 0, 63 do
-  digits[("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"):byte(i + 1)] = i
-end
-
--- The bytes of a text in base64; nil if it is not.
-local function base64(text)
-  local parts = {}
-  text = text:gsub("=+$", "")
-  for at = 1, #text, 4 do
-    local number, count = 0, 0
-    for i = at, at + 3 do
-      local digit = i <= #text and digits[text:byte(i)]
-      if i <= #text and not digit then return nil end
-      number, count = number * 64 + (digit or 0), count + (digit and 1 or 0)
-    end
-    if count == 1 then return nil end
-    parts[#parts + 1] = string.char(math.floor(number / 65536), math.floor(number / 256) % 256,
-                                    number % 256):sub(1, count - 1)
-  end
-  return table.concat(parts)
-end
-
 function normalizers.Precompiled(step, need)
-  local map = type(step.precompiled_charsmap) == "string" and base64(step.precompiled_charsmap)
+  local map = type(step.precompiled_charsmap) == "string"
+    and base64.decode(step.precompiled_charsmap)
   need(map and map ~= "", "precompiled_charsmap in base64")
   return {text = map}
 end

@@ -1,19 +1,24 @@
 -- Loads tokenizers and vocabularies of any kind from folders and checkpoints.
 local arguments = require "nn.base.arguments"
 local bpe_files = require "nn.text.bpe_files"
-local files = require "nn.io.files"
 local chat = require "nn.text.chat"
+local files = require "nn.io.files"
+local folder_settings = require "nn.text.folder_settings"
 local json = require "nn.io.json"
 local lib = require "nn.base.capi"
 local reader = require "nn.text.reader"
+local sentencepiece = require "nn.text.sentencepiece"
+local vocab_txt = require "nn.text.vocab_txt"
 local vocabulary = require "nn.text.vocabulary"
 
-local M = {}
+-- SAVED: the names of files of which a saved tokenizer has one.
+local M = {SAVED = {"tokenizer.json", unpack(sentencepiece.NAMES)}}
 
 --- from_state(state) -> tokenizer or vocabulary: the inverse of its state(). Errors: another value.
 function M.from_state(state)
   arguments.need(type(state) == "table", "vocabulary", "the state", state, "{kind=, ...} is needed")
   local name = "the checkpoint's tokenizer"
+  if state.model ~= nil then return sentencepiece.from_state(state, name) end
   if state.json == nil and state.kind ~= "bpe" then
     return vocabulary.vocabulary(state.kind, state.symbols, "the vocabulary")
   end
@@ -44,27 +49,64 @@ local function from_tokenizer_json(file)
                         files.join(folder, "tokenizer_config.json"))
 end
 
+-- Files that hold a vocabulary in a format that nnlua does not read.
+local function is_unknown_format(name)
+  return name == "vocab.json" or name == "tekken.json" or name:find "%.tiktoken$"
+    or name:find "%.spm$"
+end
+
+--- in_folder(folder) -> the tokenizer or vocabulary in a folder; nil if it has none. Errors: as
+--- nn.tokenizer().
+function M.in_folder(folder)
+  local function path(...)
+    for _, name in ipairs {...} do
+      if not files.exists(files.join(folder, name)) then return nil end
+    end
+    return files.join(folder, (...))
+  end
+  local file = path "tokenizer.json"
+  if file then return from_tokenizer_json(file) end
+  file = path "vocabulary.json"
+  if file then return from_characters(file) end
+  file = path("vocab.json", "merges.txt")
+  if file then return bpe_files.from_two_files(file, path "merges.txt") end
+  for _, name in ipairs(sentencepiece.NAMES) do
+    file = path(name)
+    if file then
+      return sentencepiece.new(files.read(file), name, folder_settings.read(folder))
+    end
+  end
+  if path "vocab.txt" then return vocab_txt.read(folder) end
+  for _, name in ipairs(files.list(folder) or {}) do
+    if is_unknown_format(name) then
+      lib.fail("%s: nnlua cannot read this tokenizer%s; let AutoTokenizer of transformers read the "
+               .. "folder, and save_pretrained() write tokenizer.json", files.join(folder, name),
+               name == "vocab.json" and " without a merges.txt" or "")
+    end
+  end
+end
+
 --- nn.tokenizer(path) -> tokenizer with :encode(text), :ids(text), :decode(ids), :save(folder),
 --- :chat(messages), .size, .special (ids by text), .bos, .eos, .pad, .unk (ids, or nil). `path`: a
---- folder with tokenizer.json, or with GPT-2's vocab.json and merges.txt; or the path of a
---- tokenizer.json. nnlua reads the models BPE (byte-level, as of GPT-2, Llama 3 and Qwen; and with
---- SentencePiece's spaces, as of Llama 2), Unigram (T5) and WordPiece (BERT), and gives the ids of
---- Hugging Face's library tokenizers. For a folder with a saved vocabulary, returns the vocabulary.
---- Errors: missing or malformed files; parts of a tokenizer that are not supported, by name.
+--- folder with tokenizer.json; with GPT-2's vocab.json and merges.txt; with SentencePiece's
+--- tokenizer.model, spiece.model or sentencepiece.bpe.model; or with BERT's vocab.txt; or the path
+--- of a tokenizer.json. nnlua reads the models BPE (byte-level, as of GPT-2, Llama 3 and Qwen; and
+--- SentencePiece's, as of Llama 2), Unigram (T5) and WordPiece (BERT). It gives the ids of Hugging
+--- Face's library tokenizers, and for a model file of SentencePiece those of the library
+--- sentencepiece. Such a folder's tokenizer_config.json (tokenizer_class, add_bos_token, ...) and
+--- added_tokens.json set the special tokens as transformers 5 does. For a folder with a saved
+--- vocabulary, returns the vocabulary. Errors: missing or malformed files; what is not supported,
+--- by name.
 ---     nn.train_tokenizer("hello hello", {size = 262}):save "words"
 ---     local tokenizer = nn.tokenizer "words"
 ---     tokenizer:decode(tokenizer:ids "hello")  --> "hello"
 function M.tokenizer(path)
   arguments.need(type(path) == "string", "tokenizer", "the path", path, "a text is needed")
-  local file = path:find "%.json$" and path or files.join(path, "tokenizer.json")
-  if file == path or files.exists(file) then return from_tokenizer_json(file) end
-  local characters = files.join(path, "vocabulary.json")
-  if files.exists(characters) then return from_characters(characters) end
-  local vocab, merges = files.join(path, "vocab.json"), files.join(path, "merges.txt")
-  if files.exists(vocab) and files.exists(merges) then
-    return bpe_files.from_two_files(vocab, merges)
-  end
-  lib.fail("'%s' has no tokenizer: neither tokenizer.json nor vocab.json and merges.txt%s", path,
+  if path:find "%.json$" then return from_tokenizer_json(path) end
+  local tokenizer = M.in_folder(path)
+  if tokenizer then return tokenizer end
+  lib.fail("'%s' has no tokenizer: none of tokenizer.json, vocab.json and merges.txt, %s, "
+           .. "vocab.txt%s", path, table.concat(sentencepiece.NAMES, ", "),
            files.list(path) and "" or "; there is no such folder")
 end
 

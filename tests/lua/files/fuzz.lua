@@ -225,6 +225,53 @@ t.case("a damaged tokenizer.json is refused by name, or encodes and decodes", fu
   end, function() check_tokenizer(path) end)
 end)
 
+-- A folder with a copy of a file of tests/golden/sentencepiece as `name`, and a
+-- tokenizer_config.json; and the path of the copy and its text.
+local function golden_folder(file, name, config)
+  local path = ("%s/%s of %s"):format(folder, name, config.tokenizer_class)
+  files.make_folder(path)
+  local text = files.read(host.root .. "/tests/golden/sentencepiece/" .. file)
+  write(path .. "/" .. name, text)
+  write(path .. "/tokenizer_config.json", files.json(config))
+  return path, path .. "/" .. name, text
+end
+
+t.case("a damaged tokenizer.model or vocab.txt is refused by name, or encodes and decodes",
+       function()
+  local sources, number = {}, 0
+  for _, one in ipairs {{"bpe_symbols_and_bytes.model", "tokenizer.model", "LlamaTokenizer"},
+                        {"unigram_symbols.model", "sentencepiece.bpe.model", "XLMRobertaTokenizer"},
+                        {"t5.model", "spiece.model", "T5Tokenizer"},
+                        {"bpe_unused.model", "tokenizer.model", "GemmaTokenizer"},
+                        {"vocab.txt", "vocab.txt", "BertTokenizer"}} do
+    sources[#sources + 1] = {golden_folder(one[1], one[2], {tokenizer_class = one[3]})}
+  end
+  local path
+  fuzz(0.05, function()
+    number = number + 1
+    local source = sources[number % #sources + 1]
+    path = source[1]
+    write(source[2], (path:find "vocab" and mutate.lines or mutate.bytes)(source[3]))
+  end, function() check_tokenizer(path) end)
+end)
+
+t.case("a damaged tokenizer_config.json is refused by name, or the tokenizer works", function()
+  local config = {tokenizer_class = "T5Tokenizer", extra_ids = 4, eos_token = "</s>",
+                  add_prefix_space = true, additional_special_tokens = {"<extra_id_0>", "<a>"},
+                  mask_token = {content = "<b>", lstrip = true},
+                  added_tokens_decoder = {["0"] = {content = "<pad>", special = true}}}
+  local path = golden_folder("t5.model", "spiece.model", config)
+  local text = files.json(config)
+  fuzz(0.02, function()
+    write(path .. "/tokenizer_config.json", random(4) == 1 and mutate.bytes(text)
+          or mutate.json(text))
+  end, function()
+    check_tokenizer(path)
+    nn.tokenizer(path):save(path .. "/saved")
+    check_tokenizer(path .. "/saved")
+  end)
+end)
+
 for name, change in pairs {["vocab.json"] = mutate.json, ["merges.txt"] = mutate.lines} do
   t.case("a damaged " .. name .. " is refused by name, or restores any text", function()
     local path = saved_tokenizer(name:gsub("%W", "_"))

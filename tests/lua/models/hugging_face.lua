@@ -143,6 +143,22 @@ t.case("the tokenizer is loaded and saved with the model", function()
   t.same(again.symbols, tokenizer.symbols)
 end)
 
+t.case("a model with a tokenizer.model is loaded and saved with it; unknown tokenizers are refused",
+       function()
+  local golden, path = host.root .. "/tests/golden/sentencepiece/", folder .. "/sentencepiece"
+  nn.save_hf(path, nn.load_hf(given))
+  files.write(path .. "/tokenizer.model", files.read(golden .. "bpe_bytes.model"))
+  t.fails(function() nn.load_hf(path) end, "config.json has the model_type gpt2, whose tokenizer")
+  files.write(path .. "/tokenizer_config.json", '{"tokenizer_class": "LlamaTokenizer"}')
+  local model, tokenizer = nn.load_hf(path)
+  nn.save_hf(folder .. "/sentencepiece again", model, tokenizer)
+  local _, again = nn.load_hf(folder .. "/sentencepiece again")
+  t.same(again:ids "to be", tokenizer:ids "to be")
+  files.remove(path .. "/tokenizer.model")
+  files.write(path .. "/tekken.json", "{}")
+  t.fails(function() nn.load_hf(path) end, "tekken.json: nnlua cannot read this tokenizer; let")
+end)
+
 t.case("loading takes the memory of the model and of one transposed matrix", function()
   local path = folder .. "/medium"
   nn.save_hf(path, require "models.gpt2" {layers = 6, heads = 8, embd = 512, vocab = 8000,

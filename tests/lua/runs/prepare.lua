@@ -214,6 +214,19 @@ t.case("the recipe writes files that training reads, with the tokenizer", functi
   t.same(data.vocabulary:decode(made:ids "lazy dog"), "lazy dog")
 end)
 
+t.case("the tokenizer beside token files may be a model of SentencePiece", function()
+  files.make_folder(path "given")
+  files.write(path "given/tokenizer.model",
+              files.read(host.root .. "/tests/golden/sentencepiece/bpe_bytes.model"))
+  local status = t.shell(([[
+    cd %s && $NNLUA %s/recipes/tokens_prepare.lua input=a.txt tokenizer=given separator="</s>" \
+      out=pieces 2>/dev/null]]):format(folder, host.root))
+  t.same(status, 0)
+  local data = nn.data({bin = path "pieces/train.bin", val = path "pieces/val.bin"}, {context = 8})
+  t.same({data.vocab, data.vocabulary.size}, {420, 420})
+  t.same(data.vocabulary:decode(data.vocabulary:ids "lazy dog"), "lazy dog")
+end)
+
 t.case("a model trained on token files generates text and is evaluated, from its run's folder",
        function()
   local status, output = t.shell(([[

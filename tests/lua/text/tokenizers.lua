@@ -2,14 +2,12 @@
 -- (tests/golden/make_tokenizers.py): byte-level BPE with several regular expressions,
 -- SentencePiece's BPE and Unigram, WordPiece, with their normalizers, added tokens, templates and
 -- decoders; what is refused.
-local ffi = require "ffi"
 local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"
-local utf8 = require "nn.base.utf8"
 package.path = host.root .. "/tests/lua/support/?.lua;" .. package.path
-local random_texts = require "random_texts"
+local token_sums = require "token_sums"
 
 local golden_folder = host.root .. "/tests/golden/tokenizers/"
 local golden = files.parse_json(files.read(golden_folder .. "expected.json"))
@@ -25,10 +23,7 @@ local function tokenizer_of(kind)
   return loaded[kind]
 end
 
--- Number of ids and their CRC-32 as uint16, as in make_tokenizers.py.
-local function summary(ids, count) return {count, files.crc32(ids, 2 * count)} end
-
-local function text_crc(text) return files.crc32(ffi.cast("const char *", text), #text) end
+local summary, text_crc, sum_of = token_sums.summary, token_sums.text_crc, token_sums.sum_of
 
 local function encoded(kind, text, special)
   return summary(tokenizer_of(kind):encode(text, nil, {special = special}))
@@ -76,20 +71,8 @@ end)
 
 local chunks
 
--- Texts with all code points of a chunk between letters and digits.
 local function unicode_chunks()
-  if chunks then return chunks end
-  chunks = {}
-  for i = 1, #golden.kinds[kinds[1]].unicode do
-    local lines = {}
-    for code = (i - 1) * golden.chunk, i * golden.chunk - 1 do
-      if code < 0xD800 or code >= 0xE000 then
-        local c = utf8.encode(code)
-        lines[#lines + 1] = "a" .. c .. c .. " " .. c .. "1\n"
-      end
-    end
-    chunks[i] = table.concat(lines)
-  end
+  chunks = chunks or token_sums.unicode_chunks(#golden.kinds[kinds[1]].unicode, golden.chunk)
   return chunks
 end
 
@@ -102,24 +85,8 @@ t.case("code points are normalized and split as the library does it", function()
   end
 end)
 
-local function texts_at_random(count)
-  local below, texts = random_texts.generator(3), {}
-  for i = 1, count do texts[i] = random_texts.text(below, golden.alphabet) end
-  return texts
-end
-
-local function sum_of(tokenizer, texts, first, last)
-  local all, count = ffi.new "uint16_t[400000]", 0
-  for i = first or 1, last or #texts do
-    local ids, n = tokenizer:encode(texts[i])
-    ffi.copy(all + count, ids, 2 * n)
-    count = count + n
-  end
-  return summary(all, count)
-end
-
 t.case("random texts have the library's ids", function()
-  local texts = texts_at_random(golden.bunch * #golden.kinds[kinds[1]].random)
+  local texts = token_sums.random(golden.bunch * #golden.kinds[kinds[1]].random, golden.alphabet)
   for _, kind in ipairs(kinds) do
     for number, sums in ipairs(golden.kinds[kind].random) do
       local first = (number - 1) * golden.bunch + 1
@@ -140,7 +107,7 @@ local function with_step(step)
 end
 
 t.case("every normalizer and pre-tokenizer gives the library's text", function()
-  local random = texts_at_random(golden.bunch * #golden.kinds[kinds[1]].random)
+  local random = token_sums.random(golden.bunch * #golden.kinds[kinds[1]].random, golden.alphabet)
   for _, step in ipairs(golden.steps.list) do
     local tokenizer = with_step(step)
     t.same(sum_of(tokenizer, golden.texts), step.texts, step.name)
