@@ -114,7 +114,7 @@ function Parser:primary()
     self:expect ","
     local items = self:list ")"
     table.insert(items, 1, inner)
-    return {op = "list", items = items}
+    return {op = "tuple", items = items}
   end
   if token.value == "[" then return {op = "list", items = self:list "]"} end
   if token.value == "{" then return self:dict() end

@@ -1,11 +1,12 @@
 -- Jinja templates, as far as chat templates need them. render() runs a template: statements.lua
 -- parses it, evaluate.lua computes expressions, builtins.lua has the filters, tests and methods.
-local builtins = require "nn.chat.builtins"
+local checks = require "nn.chat.checks"
 local evaluation = require "nn.chat.evaluate"
 local lexer = require "nn.chat.lexer"
 local lib = require "nn.base.capi"
 local statements = require "nn.chat.statements"
 local values = require "nn.chat.values"
+local writing = require "nn.chat.writing"
 
 local M = {NONE = values.NONE}
 local evaluate = evaluation.evaluate
@@ -42,7 +43,7 @@ function runners.output(node, scope, out)
   local function need(good, text, ...)
     if not good then lexer.fail(node.line, text, ...) end
   end
-  write(node, builtins.shown(need, evaluate(node.value, scope)), out)
+  write(node, writing.shown(need, evaluate(node.value, scope)), out)
 end
 function runners.block(node, scope, out) return run(node.body, scope, out) end
 runners["break"] = function() return "break" end
@@ -101,7 +102,7 @@ runners["for"] = function(node, scope, out)
   local function need(good, text, ...)
     if not good then lexer.fail(node.line, text, ...) end
   end
-  local items = builtins.items_of(need, evaluate(node.list, scope), "'for'")
+  local items = checks.items(need, evaluate(node.list, scope), "'for'")
   if node.filter then
     local kept = values.list {}
     for _, item in ipairs(items) do

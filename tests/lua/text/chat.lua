@@ -94,7 +94,6 @@ t.case("a template or a conversation that is not possible is refused with its li
   refused("{{ a b }}", "'b' is not expected here")
   refused("{{ 'a'.strip(1) }}", "strip needs a text, not a value of kind number")
   refused("{{ 'a,b'.split(',', 'x') }}", "split needs a whole number")
-  refused("{{ 'a b'.split(none, 1) }}", "split at white space with a limit is not supported")
   refused("{{ 'a' | replace('a', 'b', 'c') }}", "replace needs a whole number")
   refused("{{ [1] | join(2) }}", "join needs a text")
   refused("{{ 'a' | indent('x') }}", "indent needs a whole number")
