@@ -34,9 +34,12 @@ function filters.replace(need, value, from, to, count)
   return methods.string.replace(need, shown(need, value), shown(need, from), shown(need, to), count)
 end
 function filters.string(need, value) return shown(need, value) end
-function filters.safe(_, value) return value end
+function filters.safe(need, value) return values.markup(shown(need, value)) end
 local escapes = {["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ["'"] = "&#39;", ['"'] = "&#34;"}
-function filters.escape(need, value) return (shown(need, value):gsub("[&<>'\"]", escapes)) end
+function filters.escape(need, value)
+  if kind(value) == "markup" then return value end
+  return values.markup((shown(need, value):gsub("[&<>'\"]", escapes)))
+end
 filters.e = filters.escape
 function filters.format(need, value, ...)
   return printf(need, shown(need, value), values.tuple {...})
@@ -59,7 +62,10 @@ function filters.list(need, value)
   for i, item in ipairs(items_of(need, value, "list")) do out[i] = item end
   return out
 end
-function filters.length(need, value) return #items_of(need, value, "length") end
+function filters.length(need, value)
+  need(not values.is_lazy(value), "length needs a list; the filter list makes one")
+  return #items_of(need, value, "length")
+end
 filters.count = filters.length
 function filters.first(need, value) return or_undefined(items_of(need, value, "first")[1]) end
 function filters.last(need, value)
@@ -67,13 +73,13 @@ function filters.last(need, value)
   return or_undefined(items[#items])
 end
 function filters.reverse(need, value)
-  local items, out = items_of(need, value, "reverse"), values.list {}
+  local items, out = items_of(need, value, "reverse"), values.lazy {}
   for i = #items, 1, -1 do out[#out + 1] = items[i] end
   return kind(value) == "string" and table.concat(out) or out
 end
 function filters.items(need, value)
-  if kind(value) == "undefined" then return values.list {} end
-  return methods.mapping.items(need, checks.mapping(need, value, "items"))
+  if kind(value) == "undefined" then return values.lazy {} end
+  return values.lazy(methods.mapping.items(need, checks.mapping(need, value, "items")))
 end
 
 -- The value at a path of attributes: a name, a place in a list from 0, or several as "a.b.0".
@@ -137,7 +143,7 @@ function filters.dictsort(need, value, with_case, by, reverse)
   end)
 end
 function filters.unique(need, value, with_case, attribute)
-  local out, known = values.list {}, {}
+  local out, known = values.lazy {}, {}
   for _, item in ipairs(items_of(need, value, "unique")) do
     local key = sort_key(need, item, attribute, with_case, "unique")
     if not known[key] then out[#out + 1], known[key] = item, true end
@@ -152,9 +158,10 @@ function filters.max(need, value, with_case, attribute)
 end
 
 local function selected(need, list, wanted, attribute, name, argument)
-  local out = values.list {}
+  local out = values.lazy {}
   local test = tests[name or "truthy"]
   need(test, "the test '%s' is not supported", tostring(name))
+  if not values.is_true(list) then return out end
   for _, item in ipairs(items_of(need, list, "select")) do
     local value = item
     if attribute ~= nil then value = attribute_of(need, item, attribute) end
@@ -174,7 +181,8 @@ end
 function filters.select(need, list, ...) return selected(need, list, true, nil, ...) end
 function filters.reject(need, list, ...) return selected(need, list, false, nil, ...) end
 function filters.map(need, list, name, ...)
-  local out = values.list {}
+  local out = values.lazy {}
+  if not values.is_true(list) then return out end
   for i, item in ipairs(items_of(need, list, "map")) do
     if type(name) == "table" then
       out[i] = attribute_of(need, item, name.attribute)
@@ -263,18 +271,18 @@ function tests.truthy(_, value) return values.is_true(value) end
 function tests.defined(_, value) return kind(value) ~= "undefined" end
 function tests.undefined(_, value) return kind(value) == "undefined" end
 function tests.none(_, value) return kind(value) == "none" end
-function tests.string(_, value) return kind(value) == "string" end
+function tests.string(_, value) return kind(value) == "string" or kind(value) == "markup" end
 function tests.number(_, value) return kind(value) == "number" or kind(value) == "boolean" end
 function tests.integer(_, value) return kind(value) == "number" and not values.is_real(value) end
 function tests.float(_, value) return kind(value) == "number" and values.is_real(value) end
 function tests.boolean(_, value) return kind(value) == "boolean" end
 function tests.callable(_, value) return kind(value) == "function" end
 function tests.mapping(_, value) return values.is_mapping(value) end
-function tests.sequence(_, value)
-  return values.is_list(value) or values.is_mapping(value) or kind(value) == "string"
-    or kind(value) == "undefined"
+function tests.iterable(_, value)
+  return values.is_list(value) or values.is_mapping(value) or kind(value) == "undefined"
+    or tests.string(nil, value)
 end
-tests.iterable = tests.sequence
+function tests.sequence(_, value) return tests.iterable(nil, value) and not values.is_view(value) end
 tests["true"] = function(_, value) return value == true end
 tests["false"] = function(_, value) return value == false end
 function tests.equalto(_, value, other) return values.equal(value, other) end
@@ -292,7 +300,10 @@ function M.contains(need, container, value)
   if kind(container) == "string" then
     return container:find(checks.text(need, value, "in"), 1, true) ~= nil
   end
-  if kind(container) == "mapping" then return container[value] ~= nil end
+  if kind(container) == "mapping" then
+    local key = values.key(value)
+    return key ~= nil and container[key] ~= nil
+  end
   for _, item in ipairs(items_of(need, container, "in")) do
     if values.equal(item, value) then return true end
   end

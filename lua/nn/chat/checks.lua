@@ -31,6 +31,11 @@ end
 
 --- items(need, value, who) -> what Python iterates over: a list, the names of a dict, characters.
 function M.items(need, value, who)
+  if values.is_lazy(value) then
+    local items = values.list {}
+    for i = 1, #value do items[i], value[i] = value[i], nil end
+    return items
+  end
   if kind(value) == "string" then return values.list(values.characters(value)) end
   if kind(value) == "mapping" then return values.list(values.keys(value)) end
   if kind(value) == "undefined" then return values.list {} end

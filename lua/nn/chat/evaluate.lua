@@ -12,6 +12,7 @@ local M = {}
 local NONE, UNDEFINED = values.NONE, values.UNDEFINED
 local kind = values.kind
 local evaluators = {}
+local escape, tests = builtins.filters.escape, builtins.tests
 
 --- evaluate(node, scope) -> the value of an expression. Errors: what Jinja refuses, and what is not
 --- supported, with the line.
@@ -43,8 +44,8 @@ end
 function evaluators.dict(node, scope)
   local dict = values.dict()
   for i, key in ipairs(node.keys) do
-    local name = evaluate(key, scope)
-    needer(node)(kind(name) == "string", "the key of a dict must be a text")
+    local name = values.key(evaluate(key, scope))
+    needer(node)(name ~= nil, "this value cannot be the key of a dict")
     values.put(dict, name, evaluate(node.values[i], scope))
   end
   return dict
@@ -103,6 +104,7 @@ local function calculated(need, operator, a, b)
 end
 
 local function joined(need, a, b)
+  need(not values.is_view(a) and not values.is_view(b), "'+' needs lists; the filter list makes one")
   need(#a + #b <= values.MOST, "a list of %d elements; %d are possible", #a + #b, values.MOST)
   local list = values.is_tuple(a) and values.tuple {} or values.list {}
   for _, item in ipairs(a) do list[#list + 1] = item end
@@ -126,6 +128,10 @@ function evaluators.binary(node, scope)
   local x, y = kind(a), kind(b)
   if operator == "+" and x == "string" and y == "string" then return appended(need, a, b) end
   if operator == "+" and values.is_list(a) and values.is_list(b) then return joined(need, a, b) end
+  if operator == "+" and (x == "markup" and tests.string(need, b)
+                          or y == "markup" and x == "string") then
+    return values.markup(appended(need, escape(need, a).text, escape(need, b).text))
+  end
   if operator == "%" and x == "string" then return printf(need, a, b) end
   if operator == "*" and x == "string" and y == "number" then
     checks.size(need, #a * checks.whole(need, b, "'*' of a text"))
@@ -187,8 +193,9 @@ function evaluators.item(node, scope)
     return list_item(what == "string" and values.characters(object) or object,
                      checks.whole(need, key, "an index"))
   end
-  if kind(key) ~= "string" then return UNDEFINED end
-  local method = method_of(object, key)
+  key = values.key(key)
+  if key == nil then return UNDEFINED end
+  local method = kind(key) == "string" and method_of(object, key) or UNDEFINED
   if node.attribute and method ~= UNDEFINED then return method end
   local value
   if type(object) == "table" and what ~= "none" then value = object[key] end

@@ -155,8 +155,11 @@ end
 function Parser:postfix(node)
   while true do
     if self:take "." then
-      node = {op = "item", object = node, key = {op = "constant", value = self:name()},
-              attribute = true, line = self.line}
+      local token = self.tokens[self.at]
+      local is_name = not token or token.kind ~= "number"
+      if not is_name then self.at = self.at + 1 end
+      node = {op = "item", object = node, attribute = is_name, line = self.line,
+              key = {op = "constant", value = is_name and self:name() or token.value}}
     elseif self:take "[" then
       node = self:subscript(node)
     elseif self:take "(" then

@@ -201,17 +201,19 @@ function lists.index(need, list, wanted)
 end
 
 function dicts.items(_, dict)
-  local out = values.list {}
+  local out = values.view {}
   for i, key in ipairs(values.keys(dict)) do out[i] = values.tuple {key, dict[key]} end
   return out
 end
-function dicts.keys(_, dict) return values.list(values.keys(dict)) end
+function dicts.keys(_, dict) return values.view(values.keys(dict)) end
 function dicts.values(_, dict)
-  local out = values.list {}
+  local out = values.view {}
   for i, key in ipairs(values.keys(dict)) do out[i] = dict[key] end
   return out
 end
-function dicts.get(_, dict, key, default)
+function dicts.get(need, dict, key, default)
+  key = values.key(key)
+  need(key ~= nil, "get needs a value that can be a key")
   local value = dict[key]
   if value == nil then value = default end
   if value == nil then return NONE end
@@ -226,6 +228,7 @@ end
 --- find(value, name) -> the method of a value, or nil.
 function M.find(value, name)
   local kind = values.kind(value)
+  if values.is_view(value) then return nil end
   if kind == "empty" then return dicts[name] or lists[name] end
   return (M[kind] or {})[name]
 end

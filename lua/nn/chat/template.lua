@@ -170,7 +170,7 @@ function functions.range(need, list)
   need(step ~= 0, "the step of range is 0")
   need(math.abs(stop - first) <= values.MOST, "range from %.0f to %.0f; a difference of %d is "
        .. "possible", first, stop, values.MOST)
-  local out = values.list {}
+  local out = values.view {}
   for i = first, step > 0 and stop - 1 or stop + 1, step do out[#out + 1] = i end
   return out
 end

@@ -8,13 +8,25 @@ local ffi = require "ffi"
 local M = {LONGEST = 1e8, MOST = 1e6}        -- bytes of a text; elements of a list
 M.NONE, M.UNDEFINED = setmetatable({}, {kind = "none"}), setmetatable({}, {kind = "undefined"})
 local Tuple, Namespace = {kind = "list", is_tuple = true}, {kind = "namespace"}
+local View, Lazy = {kind = "list", is_view = true}, {kind = "list", is_view = true, is_lazy = true}
+local Markup = {kind = "markup"}
 
 M.list, M.dict, M.put, M.keys = ordered.list, ordered.object, ordered.put, ordered.names
 function M.tuple(items) return setmetatable(items, Tuple) end
 function M.is_tuple(value) return getmetatable(value) == Tuple end
 function M.namespace(values) return setmetatable(values, Namespace) end
 
---- kind(value) -> "string", "number", "boolean", "none", "undefined", "list", "mapping",
+--- view(items) -> what Python iterates over, but neither writes nor adds: of range() or dict.keys().
+function M.view(items) return setmetatable(items, View) end
+--- lazy(items) -> a view that is empty after the first iteration: of filters such as map.
+function M.lazy(items) return setmetatable(items, Lazy) end
+function M.is_view(value) return (getmetatable(value) or {}).is_view == true end
+function M.is_lazy(value) return getmetatable(value) == Lazy end
+
+--- markup(text) -> a text of the filters `safe` and `escape`: what is added to it is escaped.
+function M.markup(text) return setmetatable({text = text}, Markup) end
+
+--- kind(value) -> "string", "markup", "number", "boolean", "none", "undefined", "list", "mapping",
 --- "namespace" or "function"; "empty" for an empty Lua table, which is a list or a dict.
 function M.kind(value)
   if value == nil then return "undefined" end
@@ -34,6 +46,14 @@ end
 function M.is_mapping(value)
   local kind = M.kind(value)
   return kind == "mapping" or kind == "empty"
+end
+
+--- key(value) -> a value as a key of a dict; nil if it cannot be one.
+function M.key(value)
+  local kind = M.kind(value)
+  if kind == "none" then return M.NONE end
+  if kind == "number" then return M.plain(value) end
+  if kind == "string" or kind == "boolean" then return value end
 end
 
 -- ### Numbers
@@ -94,13 +114,16 @@ function M.is_true(value)
   if kind == "boolean" then return value end
   if kind == "string" then return value ~= "" end
   if kind == "number" then return M.plain(value) ~= 0 end
-  if kind == "list" then return #value > 0 end
+  if kind == "list" then return #value > 0 or M.is_lazy(value) end
+  if kind == "markup" then return value.text ~= "" end
   if kind == "mapping" then return #M.keys(value) > 0 end
   return kind == "function" or kind == "namespace"
 end
 
 function M.equal(a, b)
   local kind = M.kind(a)
+  if kind == "markup" then return M.equal(a.text, b) end
+  if M.kind(b) == "markup" then return a == b.text end
   if kind == "none" or kind == "undefined" then return M.kind(b) == kind end
   if kind == "number" and M.kind(b) == "number" then return M.plain(a) == M.plain(b) end
   if M.is_list(a) and M.is_list(b) then

@@ -36,9 +36,12 @@ local function members(value, options, level)
   local list = is_list and value or values.keys(value)
   if options.sorted and not is_list then table.sort(list) end
   for i, key in ipairs(list) do
-    local item, problem = M.json(is_list and key or value[key], options, level + 1)
+    local member = key
+    if not is_list then member = value[key] end
+    local item, problem = M.json(member, options, level + 1)
     if not item then return nil, problem end
-    parts[i] = is_list and item or json_text(tostring(key), options) .. options.colon .. item
+    local name = kind(key) == "string" and key or M.json(key, options)
+    parts[i] = is_list and item or json_text(name, options) .. options.colon .. item
   end
   return parts
 end
@@ -56,7 +59,9 @@ function M.json(value, options, level)
     local text = values.number(value)
     return constants[text] or text
   end
+  if what == "markup" then return json_text(value.text, options) end
   local is_list = what == "list"
+  if values.is_view(value) then return nil, "view" end
   if not is_list and not values.is_mapping(value) then return nil, what end
   if level > DEEPEST then return nil, "list, nested too deeply" end
   local parts, problem = members(value, options, level)
@@ -113,12 +118,13 @@ local function repr(need, value, level)
   local what = kind(value)
   if what == "string" then return repr_text(value) end
   if what == "undefined" then return "Undefined" end
+  need(what ~= "markup" and not values.is_view(value), "a %s in a text", what)
   if what ~= "list" and not values.is_mapping(value) then return M.shown(need, value) end
   need(level <= DEEPEST, "a list is nested too deeply")
   local is_list, parts = what == "list", {}
   for i, key in ipairs(is_list and value or values.keys(value)) do
-    parts[i] = is_list and repr(need, key, level + 1)
-      or repr(need, key, level + 1) .. ": " .. repr(need, value[key], level + 1)
+    parts[i] = repr(need, key, level + 1)
+    if not is_list then parts[i] = parts[i] .. ": " .. repr(need, value[key], level + 1) end
   end
   local text = table.concat(parts, ", ")
   if values.is_tuple(value) then return "(" .. text .. (#parts == 1 and ",)" or ")") end
@@ -132,6 +138,7 @@ function M.repr(need, value) return repr(need, value, 1) end
 function M.shown(need, value)
   local what = kind(value)
   if what == "string" then return value end
+  if what == "markup" then return value.text end
   if what == "undefined" then return "" end
   if what == "none" then return "None" end
   if what == "boolean" then return value and "True" or "False" end
