@@ -51,6 +51,7 @@ function filters.indent(need, value, width, first, blank_lines)
     width = (" "):rep(width)
   end
   local text = checks.text(need, value, "indent")
+  checks.size(need, #text + (select(2, text:gsub("\n", "")) + 1) * #width)
   text = text:gsub(blank_lines and "\n" or "\n%f[^\n%z]", function() return "\n" .. width end)
   return first and width .. text or text
 end
@@ -253,14 +254,17 @@ end
 function filters.tojson(need, value, ascii, indent, separators, sorted_names)
   if indent == NONE then indent = nil end
   if indent ~= nil and kind(indent) ~= "string" then
-    need(whole(need, indent, "tojson") >= 0 and indent <= 100, "tojson needs an indent of 0 to 100")
-    indent = (" "):rep(indent)
+    local width = whole(need, indent, "tojson")
+    need(width >= 0 and width <= 100, "tojson needs an indent of 0 to 100")
+    indent = (" "):rep(width)
   end
+  need(not indent or #indent <= 100, "tojson needs an indent of at most 100 bytes")
   if separators == NONE then separators = nil end
-  separators = separators or {indent and "," or ", ", ": "}
+  separators = items_of(need, separators or values.list {indent and "," or ", ", ": "}, "tojson")
   local text, problem = writing.json(value, {
-    comma = checks.text(need, separators[1], "tojson"), indent = indent, sorted = sorted_names,
-    colon = checks.text(need, separators[2], "tojson"), ascii = ascii ~= nil and values.is_true(ascii)})
+    need = need, comma = checks.text(need, separators[1], "tojson"), indent = indent,
+    colon = checks.text(need, separators[2], "tojson"), ascii = values.is_true(ascii),
+    sorted = sorted_names})
   need(text, "tojson of a value of kind %s", problem)
   return text
 end
@@ -282,7 +286,9 @@ function tests.iterable(_, value)
   return values.is_list(value) or values.is_mapping(value) or kind(value) == "undefined"
     or tests.string(nil, value)
 end
-function tests.sequence(_, value) return tests.iterable(nil, value) and not values.is_view(value) end
+function tests.sequence(_, value)
+  return tests.iterable(nil, value) and not values.is_view(value)
+end
 tests["true"] = function(_, value) return value == true end
 tests["false"] = function(_, value) return value == false end
 function tests.equalto(_, value, other) return values.equal(value, other) end

@@ -104,7 +104,8 @@ local function calculated(need, operator, a, b)
 end
 
 local function joined(need, a, b)
-  need(not values.is_view(a) and not values.is_view(b), "'+' needs lists; the filter list makes one")
+  local good = not values.is_view(a) and not values.is_view(b)
+  need(good, "'+' needs lists; the filter list makes one")
   need(#a + #b <= values.MOST, "a list of %d elements; %d are possible", #a + #b, values.MOST)
   local list = values.is_tuple(a) and values.tuple {} or values.list {}
   for _, item in ipairs(a) do list[#list + 1] = item end
@@ -182,8 +183,8 @@ local function method_of(object, name)
   end
 end
 
--- A value in an object; like Jinja, x.name finds a method before a value of this name in a dict, and
--- x["name"] after it.
+-- A value in an object. As in Jinja, x.name finds a method before a value of this name in a dict,
+-- and x["name"] after it.
 function evaluators.item(node, scope)
   local object, key = evaluate(node.object, scope), evaluate(node.key, scope)
   local what, need = kind(object), needer(node)
@@ -235,9 +236,11 @@ function evaluators.slice(node, scope)
 end
 
 local function arguments_of(node, scope)
-  local list, named = {}, {}
+  local list, named = {}, values.dict()
   for i, argument in ipairs(node.list) do list[i] = evaluate(argument, scope) end
-  for name, argument in pairs(node.named or {}) do named[name] = evaluate(argument, scope) end
+  for _, name in ipairs(values.keys(node.named)) do
+    values.put(named, name, evaluate(node.named[name], scope))
+  end
   return list, named
 end
 
@@ -281,7 +284,7 @@ function evaluators.call(node, scope)
   local callee, need = node.callee, needer(node)
   local list, named = arguments_of(node, scope)
   local f = evaluate(callee, scope)
-  need(type(f) == "function", callee.attribute and "the method '%s' is not supported"
+  need(type(f) == "function", callee.attribute and "the method '%s' is not supported for this value"
        or "'%s' is no function, or not supported",
        tostring(callee.name or callee.key and callee.key.value or "it"))
   return f(need, list, named)

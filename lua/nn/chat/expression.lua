@@ -1,5 +1,6 @@
 -- Parses the expressions of Jinja templates to trees {op=, ...}, in Jinja's order of precedence.
 local lexer = require "nn.chat.lexer"
+local values = require "nn.chat.values"
 
 local M = {}
 local Parser = {}
@@ -49,12 +50,12 @@ end
 
 -- Arguments until ")": a list, and the named ones.
 function Parser:arguments()
-  local list, named = {}, {}
+  local list, named = {}, values.dict()
   while not self:take ")" do
     local token = self.tokens[self.at]
     if token and token.kind == "name" and self:peek("=", 1) then
       self.at = self.at + 2
-      named[token.value] = self:expression()
+      values.put(named, token.value, self:expression())
     else
       list[#list + 1] = self:expression()
     end
@@ -73,14 +74,14 @@ function Parser:list(close)
 end
 
 function Parser:dict()
-  local keys, values = {}, {}
+  local node = {op = "dict", keys = {}, values = {}, line = self.line}
   while not self:take "}" do
-    keys[#keys + 1] = self:expression()
+    table.insert(node.keys, self:expression())
     self:expect ":"
-    values[#values + 1] = self:expression()
+    table.insert(node.values, self:expression())
     if not self:peek "}" then self:expect "," end
   end
-  return {op = "dict", keys = keys, values = values, line = self.line}
+  return node
 end
 
 local constants = {["true"] = true, ["True"] = true, ["false"] = false, ["False"] = false}
@@ -112,9 +113,7 @@ function Parser:primary()
       return inner
     end
     self:expect ","
-    local items = self:list ")"
-    table.insert(items, 1, inner)
-    return {op = "tuple", items = items}
+    return {op = "tuple", items = {inner, unpack(self:list ")")}}
   end
   if token.value == "[" then return {op = "list", items = self:list "]"} end
   if token.value == "{" then return self:dict() end
@@ -171,14 +170,22 @@ function Parser:postfix(node)
   end
 end
 
+--- parser:filters(node) -> a value with a chain of filters, without the first "|".
+function Parser:filters(node)
+  repeat
+    local name, list, named = self:name(), {}, values.dict()
+    if self:take "(" then list, named = self:arguments() end
+    node = {op = "filter", object = node, name = name, list = list, named = named,
+            line = self.line}
+  until not self:take "|"
+  return node
+end
+
 -- A value with filters and tests.
 function Parser:filtered(node)
   while true do
     if self:take "|" then
-      local name, list, named = self:name(), {}, {}
-      if self:take "(" then list, named = self:arguments() end
-      node = {op = "filter", object = node, name = name, list = list, named = named,
-              line = self.line}
+      node = self:filters(node)
     elseif self:take "is" then
       node = self:test(node)
     else
@@ -267,6 +274,17 @@ function Parser:expression(plain)
   end
   self.depth = self.depth - 1
   return value
+end
+
+--- parser:values() -> tree of a value, or of a tuple "a, b".
+function Parser:values()
+  local items, is_tuple = {}, false
+  repeat
+    items[#items + 1] = self:expression()
+    local more = self:take ","
+    is_tuple = is_tuple or more
+  until not more or not self.tokens[self.at]
+  return is_tuple and {op = "tuple", items = items} or items[1]
 end
 
 return M

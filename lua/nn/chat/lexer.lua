@@ -13,7 +13,7 @@ end
 
 local escapes = {n = "\n", t = "\t", r = "\r", b = "\b", f = "\f", v = "\v", a = "\a",
                  ["\\"] = "\\", ["'"] = "'", ['"'] = '"', ["\n"] = ""}
-local code_digits = {x = 2, u = 4}
+local code_digits = {x = 2, u = 4, U = 8}
 
 -- The value of a string literal between quotes.
 local function unescaped(text, line)

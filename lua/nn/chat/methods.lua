@@ -173,16 +173,18 @@ end
 
 -- "{} {0} {name}"; the values are written as {{ value }} writes them.
 function texts.format(need, text, list, named)
-  local next_place = 0
+  local next_place, size = 0, #text
   text = text:gsub("{{", "\1"):gsub("}}", "\2"):gsub("{([^{}]*)}", function(name)
     local place = name == "" and next_place or tonumber(name)
     next_place = name == "" and next_place + 1 or next_place
     local value = place and list[place + 1]
     if not place then value = named[name] end
     need(value ~= nil, "format has no value for '{%s}'", name)
-    return writing.shown(need, value)
+    value = writing.shown(need, value)
+    size = size + #value
+    checks.size(need, size)
+    return value
   end)
-  checks.size(need, #text)
   return (text:gsub("\1", "{"):gsub("\2", "}"))
 end
 

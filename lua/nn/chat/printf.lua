@@ -28,15 +28,17 @@ end
 
 --- printf(need, text, value) -> the text with a value, or with those of a tuple.
 return function(need, text, value)
-  local list, at = values.is_tuple(value) and value or {value}, 0
+  local list, at, size = values.is_tuple(value) and value or {value}, 0, #text
   text = text:gsub("%%([-+ #0]*%d?%d?%.?%d?%d?)(.?)", function(flags, letter)
     if letter == "%" then return "%" end
     need(letter:find "^[sdifeEgGxXor]$", "the format %%%s%s is not supported", flags, letter)
     at = at + 1
     need(list[at] ~= nil, "'%%' has too few values")
-    return formatted(need, flags, letter, list[at])
+    local part = formatted(need, flags, letter, list[at])
+    size = size + #part
+    checks.size(need, size)
+    return part
   end)
   need(at == #list, "'%%' has too many values")
-  checks.size(need, #text)
   return text
 end

@@ -46,6 +46,10 @@ function runners.output(node, scope, out)
   write(node, writing.shown(need, evaluate(node.value, scope)), out)
 end
 function runners.block(node, scope, out) return run(node.body, scope, out) end
+function runners.filter(node, scope, out)
+  node.text.value = captured(node.body, inner(scope), out.size)
+  runners.output(node, scope, out)
+end
 runners["break"] = function() return "break" end
 runners["continue"] = function() return "continue" end
 
@@ -155,11 +159,7 @@ end
 
 function functions.namespace(_, _, named) return values.namespace(named) end
 
-function functions.dict(_, _, named)
-  local dict = values.dict()
-  for _, name in ipairs(values.keys(named)) do values.put(dict, name, named[name]) end
-  return dict
-end
+function functions.dict(_, _, named) return named end
 
 function functions.range(need, list)
   local first, stop = list[2] and list[1] or 0, list[2] or list[1]

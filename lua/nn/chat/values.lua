@@ -16,7 +16,7 @@ function M.tuple(items) return setmetatable(items, Tuple) end
 function M.is_tuple(value) return getmetatable(value) == Tuple end
 function M.namespace(values) return setmetatable(values, Namespace) end
 
---- view(items) -> what Python iterates over, but neither writes nor adds: of range() or dict.keys().
+--- view(items) -> what can be iterated over, but not written or added: of range(), dict.keys().
 function M.view(items) return setmetatable(items, View) end
 --- lazy(items) -> a view that is empty after the first iteration: of filters such as map.
 function M.lazy(items) return setmetatable(items, Lazy) end

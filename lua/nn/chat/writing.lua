@@ -1,4 +1,5 @@
 -- Values as texts: JSON, as json.dumps() writes it, and what {{ value }} writes, as Python's str().
+local checks = require "nn.chat.checks"
 local ffi = require "ffi"
 local utf8 = require "nn.base.utf8"
 local values = require "nn.chat.values"
@@ -24,7 +25,7 @@ local function json_text(text, options)
   text = text:gsub('[%z\1-\31"\\]', function(c)
     return short[c] or ("\\u%04x"):format(c:byte())
   end)
-  if options.ascii then text = text:gsub("[\192-\255][\128-\191]*", escaped) end
+  if options.ascii then text = text:gsub("[\127\192-\255][\128-\191]*", escaped) end
   return '"' .. text .. '"'
 end
 
@@ -35,6 +36,7 @@ local function members(value, options, level)
   local is_list, parts = kind(value) == "list", {}
   local list = is_list and value or values.keys(value)
   if options.sorted and not is_list then table.sort(list) end
+  local size = 0
   for i, key in ipairs(list) do
     local member = key
     if not is_list then member = value[key] end
@@ -42,11 +44,13 @@ local function members(value, options, level)
     if not item then return nil, problem end
     local name = kind(key) == "string" and key or M.json(key, options)
     parts[i] = is_list and item or json_text(name, options) .. options.colon .. item
+    size = size + #parts[i] + #options.comma
+    checks.size(options.need, size)
   end
   return parts
 end
 
---- json(value, {comma=", ", colon=": ", indent=nil, ascii=false, sorted=false}) -> its JSON.
+--- json(value, {need=, comma=", ", colon=": ", indent=nil, ascii=false, sorted=false}) -> its JSON.
 --- indent: the text of a level, or nil for one line; ascii: other characters are escaped; sorted:
 --- names are. An empty Lua table is an empty object. Returns nil and the kind of what has no JSON.
 function M.json(value, options, level)
@@ -118,13 +122,16 @@ local function repr(need, value, level)
   local what = kind(value)
   if what == "string" then return repr_text(value) end
   if what == "undefined" then return "Undefined" end
-  need(what ~= "markup" and not values.is_view(value), "a %s in a text", what)
+  need(what ~= "markup", "a list with a text of the filter safe has no text here")
+  need(not values.is_view(value), "a view has no text; the filter list makes a list of it")
   if what ~= "list" and not values.is_mapping(value) then return M.shown(need, value) end
   need(level <= DEEPEST, "a list is nested too deeply")
-  local is_list, parts = what == "list", {}
+  local is_list, parts, size = what == "list", {}, 0
   for i, key in ipairs(is_list and value or values.keys(value)) do
     parts[i] = repr(need, key, level + 1)
     if not is_list then parts[i] = parts[i] .. ": " .. repr(need, value[key], level + 1) end
+    size = size + #parts[i] + 2
+    checks.size(need, size)
   end
   local text = table.concat(parts, ", ")
   if values.is_tuple(value) then return "(" .. text .. (#parts == 1 and ",)" or ")") end
