@@ -15,8 +15,9 @@ local function formatted(need, flags, letter, value)
   if letter == "s" or letter == "r" then
     need(not flags:find "[^-%d]", "the format %%%s%s is not supported", flags, letter)
     local text = letter == "s" and shown(need, value) or writing.repr(need, value)
-    local missing = (tonumber(flags:match "%d+") or 0) - #values.characters(text)
-    local blank = (" "):rep(missing)
+    local width = tonumber(flags:match "%d+")
+    if not width then return text end
+    local blank = (" "):rep(width - #values.characters(text))
     return flags:find "^-" and text .. blank or blank .. text
   end
   local number = letter:find "[eEfFgG]" and real(need, value, "%" .. letter)

@@ -22,6 +22,7 @@ local function escaped(c)
 end
 
 local function json_text(text, options)
+  if not text:find '[%z\1-\31"\\\127-\255]' then return '"' .. text .. '"' end
   text = text:gsub('[%z\1-\31"\\]', function(c)
     return short[c] or ("\\u%04x"):format(c:byte())
   end)
@@ -105,6 +106,7 @@ end
 local named = {["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t", ["\\"] = "\\\\"}
 
 local function repr_text(text)
+  if not text:find "[%z\1-\31\\'\127-\255]" then return "'" .. text .. "'" end
   local quote = text:find("'", 1, true) and not text:find('"', 1, true) and '"' or "'"
   text = text:gsub("[%z\1-\31\\'\127]", function(c)
     if c == "'" then return quote == "'" and "\\'" or c end
