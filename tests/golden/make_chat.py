@@ -263,6 +263,7 @@ range(3) is iterable ;; range(3) | length ;; range(2, 8, 3) | list ;; namespace(
 {% set a, b = 1, [2] %}{{ a }}{{ b }} ;; {% set x %} y {% endset %}{{ x | trim }} ;; {% filter trim | upper %} ab {{ 1 }} {% endfilter %} ;; {% for x in [] %}{% else %}empty{% endfor %}
 {% for k, v in data.z.items() %}{{ loop.index }}{{ k }}={{ v }}{{ loop.nextitem is defined }};{% endfor %} ;; {% for x in [1, 2, 3] if x != 2 %}{{ loop.length }}{{ x }}{{ loop.previtem }}{{ loop.cycle('a', 'b') }}{% endfor %}
 {% set g = [1, 2] | map('string') %}{% for x in g %}{{ x }}{% endfor %}{% for x in g %}{{ x }}{% endfor %} ;; {% macro m(a, b=2) %}{{ a ~ b }}{% endmacro %}{{ m(1) ~ m(a=3, b=none) }}
+{% set ns = namespace(x=1) %}{% set ns.x %} {{ ns.x + 1 }} {% endset %}{{ ns.x }} ;; not 1 == true ;; true + 1 ;; -true ;; -1 | round(2) ;; ('x' | safe).upper()
 zzz | tojson ;; [1, 2] | map('string') | tojson ;; data.keys() | tojson ;; data.items() + [] ;; data.pop('z') ;; [].append(1) ;; none + 'a' ;; 'a' + 1 ;; zzz.a.b ;; none | length
 [1] | map('string') | length ;; '%d' % 'x' ;; '%s %s' % 'x' ;; '%s' % ('a', 'b') ;; '{}'.format() ;; [2, 'a'] | sort ;; 1 % 0 ;; 'abc'.zzz() ;; zzz + 'a'
 """

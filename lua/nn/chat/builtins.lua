@@ -199,7 +199,7 @@ end
 -- ### Filters of numbers and of any value
 
 function filters.default(_, value, default, also_false)
-  if kind(value) == "undefined" or also_false and not values.is_true(value) then
+  if kind(value) == "undefined" or values.is_true(also_false) and not values.is_true(value) then
     return default == nil and "" or default
   end
   return value
@@ -232,6 +232,7 @@ function filters.round(need, value, precision, method)
   local number = values.plain(value) * scale
   if method == "ceil" then return values.real(math.ceil(number) / scale) end
   if method == "floor" then return values.real(math.floor(number) / scale) end
+  if not values.is_real(value) then return value end
   local down = math.floor(number)
   local up = number - down > 0.5 or number - down == 0.5 and down % 2 == 1
   return values.real((up and down + 1 or down) / scale)

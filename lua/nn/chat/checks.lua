@@ -36,6 +36,7 @@ function M.items(need, value, who)
     for i = 1, #value do items[i], value[i] = value[i], nil end
     return items
   end
+  if kind(value) == "markup" then value = value.text end
   if kind(value) == "string" then return values.list(values.characters(value)) end
   if kind(value) == "mapping" then return values.list(values.keys(value)) end
   if kind(value) == "undefined" then return values.list {} end

@@ -74,7 +74,8 @@ end
 
 function evaluators.negative(node, scope)
   local value = evaluate(node.value, scope)
-  needer(node)(kind(value) == "number", "'-' needs a number, not a value of kind %s", kind(value))
+  local good = values.is_numeric(value)
+  needer(node)(good, "'-' needs a number, not a value of kind %s", kind(value))
   return values.is_real(value) and values.real(-values.plain(value)) or -values.plain(value)
 end
 
@@ -138,7 +139,8 @@ function evaluators.binary(node, scope)
     checks.size(need, #a * checks.whole(need, b, "'*' of a text"))
     return a:rep(b)
   end
-  need(x == "number" and y == "number", "'%s' of values of kind %s and %s", operator, x, y)
+  local good = values.is_numeric(a) and values.is_numeric(b)
+  need(good, "'%s' of values of kind %s and %s", operator, x, y)
   return calculated(need, operator, a, b)
 end
 
@@ -154,7 +156,8 @@ function evaluators.compare(node, scope)
   if operator == "!=" then return not values.equal(a, b) end
   if operator == "in" then return builtins.contains(needer(node), b, a) end
   if operator == "not in" then return not builtins.contains(needer(node), b, a) end
-  local good = kind(a) == kind(b) and (kind(a) == "number" or kind(a) == "string")
+  local good = values.is_numeric(a) and values.is_numeric(b)
+    or kind(a) == "string" and kind(b) == "string"
   needer(node)(good, "'%s' of values of kind %s and %s", operator, kind(a), kind(b))
   return orders[operator](values.plain(a), values.plain(b))
 end
@@ -175,6 +178,7 @@ local function list_item(list, index)
 end
 
 local function method_of(object, name)
+  if kind(object) == "markup" then object = object.text end
   local method = methods.find(object, name)
   if not method then return UNDEFINED end
   return function(need, list, named)
@@ -259,7 +263,8 @@ local places = {
 --- by_place(need, name, list, named) -> the list with the arguments by name at their places.
 function M.by_place(need, name, list, named)
   if name == "map" and named.attribute ~= nil then
-    list[1], named = {attribute = named.attribute, default = named.default}, {}
+    list[1] = {attribute = named.attribute, default = named.default}
+    named.attribute, named.default = nil, nil
   end
   for key, value in pairs(named) do
     local found

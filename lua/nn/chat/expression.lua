@@ -29,10 +29,15 @@ function Parser:take(value)
   return true
 end
 
+-- A token as a message names it.
+local function shown(token)
+  if not token then return "the end" end
+  return "'" .. (token.kind == "number" and values.number(token.value) or token.value) .. "'"
+end
+
 function Parser:expect(value)
   if self:take(value) then return end
-  local token = self.tokens[self.at]
-  self:fail("'%s' is needed before %s", value, token and "'" .. token.value .. "'" or "the end")
+  self:fail("'%s' is needed before %s", value, shown(self.tokens[self.at]))
 end
 
 function Parser:name()
@@ -45,7 +50,7 @@ end
 --- parser:finish(): raises an error if tokens are left.
 function Parser:finish()
   local token = self.tokens[self.at]
-  if token then self:fail("'%s' is not expected here", tostring(token.value)) end
+  if token then self:fail("%s is not expected here", shown(token)) end
 end
 
 -- Arguments until ")": a list, and the named ones.
@@ -117,7 +122,7 @@ function Parser:primary()
   end
   if token.value == "[" then return {op = "list", items = self:list "]"} end
   if token.value == "{" then return self:dict() end
-  self:fail("'%s' is not expected here", token.value)
+  self:fail("%s is not expected here", shown(token))
 end
 
 function Parser:subscript(object)

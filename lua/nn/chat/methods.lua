@@ -103,7 +103,8 @@ local function words_of(text, most, from_right)
 end
 
 -- The places of a text in another, from left to right: {{first, last}, ...}.
-local function places(text, separator)
+local function places(need, text, separator, who)
+  need(text_of(need, separator, who) ~= "", "%s needs a text that is not empty", who)
   local out, at = {}, 1
   while true do
     local first, last = text:find(separator, at, true)
@@ -115,8 +116,7 @@ end
 local function split(need, text, separator, most, from_right)
   most = most ~= nil and whole(need, most, "split") or nil
   if not given(separator) then return words_of(text, most, from_right) end
-  need(text_of(need, separator, "split") ~= "", "split needs a separator that is not empty")
-  local all, out, at = places(text, separator), values.list {}, 1
+  local all, out, at = places(need, text, separator, "split"), values.list {}, 1
   local limit = most and most >= 0 and math.min(most, #all) or #all
   local skipped = from_right and #all - limit or 0
   for i = 1 + skipped, limit + skipped do
@@ -142,7 +142,7 @@ function texts.splitlines(need, text, keep)
 end
 
 local function part(need, text, separator, who, at_last)
-  local all = places(text, text_of(need, separator, who))
+  local all = places(need, text, separator, who)
   local found = all[at_last and #all or 1]
   if not found then return values.tuple(at_last and {"", "", text} or {text, "", ""}) end
   return values.tuple {text:sub(1, found[1] - 1), separator, text:sub(found[2] + 1)}
@@ -157,10 +157,7 @@ function texts.find(need, text, what)
   local first = text:find(text_of(need, what, "find"), 1, true)
   return first and #values.characters(text:sub(1, first - 1)) or -1
 end
-function texts.count(need, text, what)
-  need(text_of(need, what, "count") ~= "", "count needs a text that is not empty")
-  return #places(text, what)
-end
+function texts.count(need, text, what) return #places(need, text, what, "count") end
 function texts.join(need, separator, list)
   local out, size = {}, 0
   for i, item in ipairs(checks.items(need, list, "join")) do

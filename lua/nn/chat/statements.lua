@@ -98,9 +98,10 @@ function statements.set(self, parser, line)
     parser:finish()
     return {op = "set", names = names, field = field, value = value, line = line}
   end
-  if field or #names > 1 then lexer.fail(line, "'set' needs '='") end
+  if #names > 1 then lexer.fail(line, "'set' needs '='") end
   parser:finish()
-  return {op = "capture", name = names[1], body = (self:body({endset = true}, line))}
+  return {op = "capture", names = names, field = field, line = line,
+          body = (self:body({endset = true}, line))}
 end
 
 function statements.macro(self, parser, line)

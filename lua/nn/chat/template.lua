@@ -61,8 +61,7 @@ runners["if"] = function(node, scope, out)
   end
 end
 
-function runners.set(node, scope)
-  local value = evaluate(node.value, scope)
+local function assign(node, scope, value)
   if node.field then
     local object = scope[node.names[1]]
     if values.kind(object) ~= "namespace" then
@@ -79,8 +78,9 @@ function runners.set(node, scope)
   end
 end
 
+function runners.set(node, scope) assign(node, scope, evaluate(node.value, scope)) end
 function runners.capture(node, scope, out)
-  scope[node.name] = captured(node.body, inner(scope), out.size)
+  assign(node, scope, captured(node.body, inner(scope), out.size))
 end
 
 -- The variable `loop` for element i.

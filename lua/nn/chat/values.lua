@@ -58,13 +58,19 @@ end
 
 -- ### Numbers
 
---- plain(number) -> its value as a Lua number.
-function M.plain(number) return type(number) == "table" and number.value or number end
+--- plain(value) -> a number or a boolean as a Lua number; other values unchanged.
+function M.plain(value)
+  if type(value) == "boolean" then return value and 1 or 0 end
+  return M.kind(value) == "number" and type(value) == "table" and value.value or value
+end
+
+--- is_numeric(value) -> whether Python calculates with it: a number or a boolean.
+function M.is_numeric(value) return type(value) == "boolean" or M.kind(value) == "number" end
 
 --- is_real(number) -> whether Python has it as a float: 2.5 and 2.0, but not 2.
 function M.is_real(number)
   if type(number) == "table" then return not number.digits end
-  return number % 1 ~= 0
+  return type(number) == "number" and number % 1 ~= 0
 end
 
 --- real(value) -> a Python float of a Lua number.
@@ -125,7 +131,7 @@ function M.equal(a, b)
   if kind == "markup" then return M.equal(a.text, b) end
   if M.kind(b) == "markup" then return a == b.text end
   if kind == "none" or kind == "undefined" then return M.kind(b) == kind end
-  if kind == "number" and M.kind(b) == "number" then return M.plain(a) == M.plain(b) end
+  if type(a) == "boolean" or kind == "number" then return M.plain(a) == M.plain(b) end
   if M.is_list(a) and M.is_list(b) then
     if #a ~= #b or M.is_tuple(a) ~= M.is_tuple(b) then return false end
     for i = 1, #a do

@@ -99,8 +99,8 @@ end
 -- Each example runs in a process and a folder of its own: what others loaded or wrote, and what the
 -- docs load, does not help it.
 local ran, checked = 0, 0
-local script = ("package.path = %q .. package.path\nprint(require('examples').run(%%q, %s))"):format(
-  root .. "/tests/lua/support/?.lua;", preamble_text():gsub("%%", "%%%%"))
+local script = ("package.path = %q .. package.path\nprint(require('examples').run(%%q, %s))")
+  :format(root .. "/tests/lua/support/?.lua;", preamble_text():gsub("%%", "%%%%"))
 for _, entry in ipairs(public()) do
   if entry.example then
     t.case(("the example of %s is true"):format(entry.key), function()

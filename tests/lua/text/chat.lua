@@ -2,6 +2,7 @@
 local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
+local ordered = require "nn.io.ordered"
 local t = require "nn.test"
 local lib = require "nn.base.capi"
 local template = require "nn.chat.template"
@@ -108,6 +109,7 @@ t.case("a template or a conversation that is not possible is refused with its li
   refused("{{ a b }}", "'b' is not expected here")
   refused("{{ 'a'.strip(1) }}", "strip needs a text, not a value of kind number")
   refused("{{ 'a,b'.split(',', 'x') }}", "split needs a whole number")
+  refused("{{ 'a'.partition('') }}", "partition needs a text that is not empty")
   refused("{{ 'a' | replace('a', 'b', 'c') }}", "replace needs a whole number")
   refused("{{ [1] | join(2) }}", "join needs a text")
   refused("{{ 'a' | indent([]) }}", "indent needs a whole number")
@@ -155,14 +157,17 @@ end)
 t.case("a damaged template writes a text or is refused, without an internal error", function()
   package.path = host.root .. "/tests/lua/support/?.lua;" .. package.path
   local mutate = require "mutate"
-  local names, written, refused = {}, 0, 0
-  for name in pairs(golden.templates) do names[#names + 1] = name end
-  table.sort(names)
+  local sources, written, refused = {}, 0, 0
+  for _, name in ipairs(ordered.names(golden.templates)) do
+    sources[#sources + 1] = golden.templates[name]
+  end
+  for _, pair in ipairs(golden.expressions) do sources[#sources + 1] = pair[1] end
   for number = 1, tonumber(os.getenv "FUZZ_MUTANTS") or 2000 do
     math.randomseed(number)
-    local source = mutate.bytes(golden.templates[names[number % #names + 1]])
-    local good, problem = pcall(template.render, source,
-                                variables {messages = golden.conversations.system.messages})
+    local good, problem = pcall(template.render, mutate.bytes(sources[number % #sources + 1]),
+                                variables {messages = golden.conversations.calls.messages,
+                                           tools = golden.conversations.calls.tools,
+                                           data = golden.data})
     if good then
       written = written + 1
     elseif lib.is_error(problem) then
