@@ -41,6 +41,7 @@ local function members(value, options, level)
   for i, key in ipairs(list) do
     local member = key
     if not is_list then member = value[key] end
+    if kind(member) == "string" then checks.size(options.need, size + #member) end
     local item, problem = M.json(member, options, level + 1)
     if not item then return nil, problem end
     local name = kind(key) == "string" and key or M.json(key, options)
@@ -130,6 +131,7 @@ local function repr(need, value, level)
   need(level <= DEEPEST, "a list is nested too deeply")
   local is_list, parts, size = what == "list", {}, 0
   for i, key in ipairs(is_list and value or values.keys(value)) do
+    if kind(key) == "string" then checks.size(need, size + #key) end
     parts[i] = repr(need, key, level + 1)
     if not is_list then parts[i] = parts[i] .. ": " .. repr(need, value[key], level + 1) end
     size = size + #parts[i] + 2

@@ -127,8 +127,9 @@ t.case("a template or a conversation that is not possible is refused with its li
   refused("{{ strftime_now('*t') }}", "strftime_now needs a format")
   refused("{{ '\\ud800' }}", "the escape \\u is not supported")
   refused("{{ 1" .. (" + 1"):rep(1000) .. " }}", "a tag of 2001 words and signs; 2000 are possible")
-  for _, long in ipairs {"x ~ x", "x + x", "[x, x] | join", "x * 2", "[x, x]", "[x, x] | tojson",
-                         "'%s%s' % (x, x)", "x[:20000] | replace('a', x)", "'{0}{0}'.format(x)",
+  for _, long in ipairs {"x ~ x", "x + x", "[x, x] | join", "x * 2", "[1, x ~ 'a' * 39999999]",
+                         "[1, x ~ 'a' * 39999999] | tojson", "'%s%s' % (x, x)",
+                         "x[:20000] | replace('a', x)", "'{0}{0}'.format(x)",
                          "'\\n\\n' | indent(x, true, true)"} do
     refused("{% set x = 'a' * 60000000 %}{{ " .. long .. " }}",
             "bytes; less than 100000000 are possible")
@@ -152,6 +153,34 @@ t.case("a tokenizer without a template, or with another one, says so", function(
   t.fails(function() other:chat(messages) end, "no template 'default'; this tokenizer has rag")
   t.fails(function() with_template {chat_template = {{name = "rag"}}} end,
           "is not {name, template}")
+end)
+
+t.case("tables of nn.from_json are written as they were read, and Lua tables sorted", function()
+  local tokenizer = with_source "{{ messages[0].x | tojson }}"
+  local text = '{"b": [], "a": {}, "z": [null, 2.0, 2, 1e+22, 1234567890123456789, "\\n/"], "c": {}}'
+  local object = nn.from_json(text)
+  local function written(x) return tokenizer:chat {{role = "user", x = x}} end
+  t.same(written(object), text)
+  t.same(written {z = 1, b = {c = 2, a = {}}}, '{"b": {"a": {}, "c": 2}, "z": 1}')
+  object.b, object.z, object.d = nil, true, 1
+  t.same(written(object), '{"a": {}, "z": true, "c": {}, "d": 1}')
+  t.same(with_source "{{ messages[0].content }}":chat(nn.from_json '[{"content": null}]'), "")
+  t.fails(function() nn.from_json "[1," end, "from_json: the text is not JSON")
+  t.fails(function() nn.from_json '{"a": {"b": 1, "\\u0062": 2}}' end, 'has the name "b" twice')
+  t.fails(function() nn.from_json "2" end, "from_json: the text is not a JSON object")
+  t.fails(function() nn.from_json {} end, "from_json: the argument is")
+end)
+
+t.case("tools select the template tool_use; what is not a conversation is refused", function()
+  local tokenizer, tools = with_source "default", nn.from_json '[{"name": "f"}]'
+  t.same(tokenizer:chat(messages, {tools = tools}), "default")
+  tokenizer.chat_templates.tool_use = "{{ tools[0].name }}"
+  t.same(tokenizer:chat(messages, {tools = tools}), "f")
+  t.same(tokenizer:chat(messages, {tools = tools, template = "default"}), "default")
+  t.fails(function() tokenizer:chat {} end, "chat: there is no message; a list with at least one")
+  t.fails(function() tokenizer:chat {role = "user"} end, "chat: there is no message")
+  t.fails(function() tokenizer:chat {messages[1], "hi"} end, "chat: message 2 is 'hi'; a table")
+  t.fails(function() tokenizer:chat(messages, {tools = {name = "f"}}) end, "chat: tools is a table")
 end)
 
 t.case("a damaged template writes a text or is refused, without an internal error", function()
