@@ -235,37 +235,55 @@ range(3) | list | tojson ;; range(5, 1, -2) | join(' ') ;; "a\\n\\t\\"\\u00e9" |
 [{'r': false}, {}] | rejectattr('r', 'undefined') | list | length
 [{'a': {'b': false}}] | map(attribute='a.b') | join ;; [{'a': [3, 4]}] | map(attribute='a.1') | join
 [[5, 6]] | map(attribute=1) | join ;; "\\u0041\x42\\\\u0043\\n\\." ;; ' \t a \u3000 b \u00a0 ' | trim
-'aaa' | replace('a', 'bb', -1) ;; ' x '.strip(none)
-data | tojson ;; data ;; data | string | length ;; data | tojson(indent=4) ;; data | tojson(indent=2, sort_keys=true)
-data | tojson(ensure_ascii=true) ;; data | tojson(separators=(',', ':')) ;; data | tojson(indent='\\t', separators=[' ;', '='])
-data | tojson(indent=0) ;; [] | tojson(indent=2) ;; {'a': {}, 'b': []} | tojson(4) ;; data.numbers ;; data['items'] ;; data.z.y
-data.get('null') ;; data.get('nothing') ;; data.get('nothing', 3) ;; data['null'] is none ;; data.null is defined ;; data.nothing is defined
-data.items is defined ;; data.items is callable ;; data['values'] is callable ;; data.get is string ;; 'null' in data ;; data.null ~ 'x'
-data.items() | map('first') | join(',') ;; data | dictsort | map('first') | join(',') ;; data.copy() == data ;; data.keys() | list
-data.numbers | sum ;; data.numbers | sort ;; data.numbers | min ;; data.numbers | max ;; (data.numbers | last) + 1 ;; 1 / 2 ;; 4 / 2 ;; 2 ** -1
-7.5 // 2 ;; 1.0 ;; 1.0 + 1 ;; 1e3 ;; 2.0 == 2 ;; 1.5 > 1 ;; -2.0 ;; 2.5 | int ;; '3.7' | int ;; 'x' | int ;; 'x' | int(5) ;; '2' | float
-2.5 | round ;; 3.14159 | round(2) ;; 2.1 | round(method='ceil') ;; -2.5 | abs ;; 2 is integer ;; 2.0 is integer ;; 2.0 is float ;; true is number
-none | trim ;; zzz | trim ;; 5 | string ;; zzz | length ;; zzz | join(',') ;; zzz | list ;; none | string ;; 3 | upper ;; true | lower
-none | default('d', true) ;; zzz.a | default('d') if false else 'e' ;; {none: 'n', 1: 'o'} ;; {none: 'n'}[none] ;; {1: 'a', 'b': 2} | tojson
-(1, 2) ;; (1,) ;; [1, (2, 'a')] ;; (1, 2) == [1, 2] ;; [1, 2] + [3] ;; ['it\\'s', 'say "x"', 'both \\' "', 'a\\nb\\\\c\\x07\\u00a0\\u200d\\U0001f600\\u00e9']
-'%s of %d, %.2f%%' % ('a', 3, 1.5) ;; '%5s|%-4d|%03d' % ('ab', 7, 8) ;; '%s' % none ;; '%r' % 'x' ;; '%x' % 255 ;; '%s, %s' | format('a', 2)
-'{}-{}' .format(1, 'b') ;; '{0}{1}{0} {name}'.format(1, none, name='n') ;; '{{}}{}'.format([1]) ;; 'a b  c d'.split(none, 2) ;; '  a b  c '.rsplit(none, 1)
-' a  b '.split(none, 0) ;; 'a,b,c'.rsplit(',', 1) ;; 'a\\nb\\r\\nc\\n'.splitlines() ;; 'a\\u3000b c'.split() ;; 'k=v=w'.partition('=') ;; 'k=v=w'.rpartition('=')
-'kv'.partition('=') ;; 'kv'.rpartition('=') ;; 'abcb'.find('b') ;; '\u00e9b'.find('b') ;; 'abc'.find('x') ;; 'banana'.count('an') ;; ', '.join(['a', 'b'])
-'prefix-x'.removeprefix('prefix-') ;; 'x.py'.removesuffix('.py') ;; 'x.py'.removesuffix('q') ;; '12'.isdigit() ;; ''.isdigit() ;; 'aB'.islower() ;; 'AB1'.isupper()
-'they\\'re {here} a-b' | title ;; 'they\\'re'.title() ;; 'hELLO wORLD' | capitalize ;; '<a href="x">&\\'' | e ;; ('<' | e) + '<' ;; '<' + ('>' | safe) ;; ('<' | safe) ~ '<'
-('a' | safe) is string ;; ('a' | safe) == 'a' ;; ['b', 'A', 'c'] | sort | join ;; ['b', 'A', 'c'] | sort(case_sensitive=true) | join ;; ['b', 'A'] | sort(reverse=true) | join
-['b', 'A', 'a', 'b'] | unique | join ;; [{'n': 2, 'v': 'x'}, {'n': 1, 'v': 'y'}] | sort(attribute='n') | map(attribute='v') | join ;; [{'n': 1}, {}] | map(attribute='n', default='-') | join
-{'b': 1, 'C': 3, 'a': 2} | dictsort ;; {'b': 1, 'a': 2} | dictsort(by='value', reverse=true) ;; [3, 1, 2] | sort(reverse=true) | first ;; [[1, 2], [3]] | map('length') | sum
-none | selectattr('x') | list ;; zzz | map('upper') | list ;; (messages | selectattr('x')) is iterable ;; (messages | selectattr('x')) is sequence ;; 'yes' if messages | selectattr('zz') else 'no'
-messages.0.role ;; messages[0].content.strip().split() | first ;; [1, 2, 3].index(2) ;; [1, 2, 1].count(1) ;; 'l1\\n\\nl2\\n' | indent(2) ;; 'a\\n\\nb' | indent(2, true, true) ;; 'a\\nb' | indent('> ')
-range(3) is iterable ;; range(3) | length ;; range(2, 8, 3) | list ;; namespace(a=1).a ;; dict(b=1, a=2) ;; 6 is divisibleby 3 ;; 'a' is eq 'a' ;; 2 is ne 3 ;; strftime_now('%Y') | length
-{% set a, b = 1, [2] %}{{ a }}{{ b }} ;; {% set x %} y {% endset %}{{ x | trim }} ;; {% filter trim | upper %} ab {{ 1 }} {% endfilter %} ;; {% for x in [] %}{% else %}empty{% endfor %}
-{% for k, v in data.z.items() %}{{ loop.index }}{{ k }}={{ v }}{{ loop.nextitem is defined }};{% endfor %} ;; {% for x in [1, 2, 3] if x != 2 %}{{ loop.length }}{{ x }}{{ loop.previtem }}{{ loop.cycle('a', 'b') }}{% endfor %}
-{% set g = [1, 2] | map('string') %}{% for x in g %}{{ x }}{% endfor %}{% for x in g %}{{ x }}{% endfor %} ;; {% macro m(a, b=2) %}{{ a ~ b }}{% endmacro %}{{ m(1) ~ m(a=3, b=none) }}
-{% set ns = namespace(x=1) %}{% set ns.x %} {{ ns.x + 1 }} {% endset %}{{ ns.x }} ;; not 1 == true ;; true + 1 ;; -true ;; -1 | round(2) ;; ('x' | safe).upper()
-zzz | tojson ;; [1, 2] | map('string') | tojson ;; data.keys() | tojson ;; data.items() + [] ;; data.pop('z') ;; [].append(1) ;; none + 'a' ;; 'a' + 1 ;; zzz.a.b ;; none | length
-[1] | map('string') | length ;; '%d' % 'x' ;; '%s %s' % 'x' ;; '%s' % ('a', 'b') ;; '{}'.format() ;; [2, 'a'] | sort ;; 1 % 0 ;; 'abc'.zzz() ;; zzz + 'a'
+'aaa' | replace('a', 'bb', -1) ;; ' x '.strip(none) ;; data | tojson ;; data ;; data | string | length
+data | tojson(indent=4) ;; data | tojson(indent=2, sort_keys=true) ;; data | tojson(ensure_ascii=true)
+data | tojson(separators=(',', ':')) ;; data | tojson(indent='\\t', separators=[' ;', '='])
+data | tojson(indent=0) ;; [] | tojson(indent=2) ;; {'a': {}, 'b': []} | tojson(4) ;; data.numbers
+data['items'] ;; data.z.y ;; data.get('null') ;; data.get('nothing') ;; data.get('nothing', 3)
+data['null'] is none ;; data.null is defined ;; data.nothing is defined ;; data.items is defined
+data.items is callable ;; data['values'] is callable ;; data.get is string ;; 'null' in data ;; data.null ~ 'x'
+data.items() | map('first') | join(',') ;; data | dictsort | map('first') | join(',') ;; data.copy() == data
+data.keys() | list ;; data.numbers | sum ;; data.numbers | sort ;; data.numbers | min ;; data.numbers | max
+(data.numbers | last) + 1 ;; 1 / 2 ;; 4 / 2 ;; 2 ** -1 ;; 7.5 // 2 ;; 1.0 ;; 1.0 + 1 ;; 1e3 ;; 2.0 == 2
+1.5 > 1 ;; -2.0 ;; 2.5 | int ;; '3.7' | int ;; 'x' | int ;; 'x' | int(5) ;; '2' | float ;; 2.5 | round
+3.14159 | round(2) ;; 2.1 | round(method='ceil') ;; -2.5 | abs ;; 2 is integer ;; 2.0 is integer ;; 2.0 is float
+true is number ;; none | trim ;; zzz | trim ;; 5 | string ;; zzz | length ;; zzz | join(',') ;; zzz | list
+none | string ;; 3 | upper ;; true | lower ;; none | default('d', true)
+zzz.a | default('d') if false else 'e' ;; {none: 'n', 1: 'o'} ;; {none: 'n'}[none] ;; {1: 'a', 'b': 2} | tojson
+(1, 2) ;; (1,) ;; [1, (2, 'a')] ;; (1, 2) == [1, 2] ;; [1, 2] + [3]
+['it\\'s', 'say "x"', 'both \\' "', 'a\\nb\\\\c\\x07\\u00a0\\u200d\\U0001f600\\u00e9']
+'%s of %d, %.2f%%' % ('a', 3, 1.5) ;; '%5s|%-4d|%03d' % ('ab', 7, 8) ;; '%s' % none ;; '%r' % 'x' ;; '%x' % 255
+'%s, %s' | format('a', 2) ;; '{}-{}' .format(1, 'b') ;; '{0}{1}{0} {name}'.format(1, none, name='n')
+'{{}}{}'.format([1]) ;; 'a b  c d'.split(none, 2) ;; '  a b  c '.rsplit(none, 1) ;; ' a  b '.split(none, 0)
+'a,b,c'.rsplit(',', 1) ;; 'a\\nb\\r\\nc\\n'.splitlines() ;; 'a\\u3000b c'.split() ;; 'k=v=w'.partition('=')
+'k=v=w'.rpartition('=') ;; 'kv'.partition('=') ;; 'kv'.rpartition('=') ;; 'abcb'.find('b')
+'\u00e9b'.find('b') ;; 'abc'.find('x') ;; 'banana'.count('an') ;; ', '.join(['a', 'b'])
+'prefix-x'.removeprefix('prefix-') ;; 'x.py'.removesuffix('.py') ;; 'x.py'.removesuffix('q') ;; '12'.isdigit()
+''.isdigit() ;; 'aB'.islower() ;; 'AB1'.isupper() ;; 'they\\'re {here} a-b' | title ;; 'they\\'re'.title()
+'hELLO wORLD' | capitalize ;; '<a href="x">&\\'' | e ;; ('<' | e) + '<' ;; '<' + ('>' | safe)
+('<' | safe) ~ '<' ;; ('a' | safe) is string ;; ('a' | safe) == 'a' ;; ['b', 'A', 'c'] | sort | join
+['b', 'A', 'c'] | sort(case_sensitive=true) | join ;; ['b', 'A'] | sort(reverse=true) | join
+['b', 'A', 'a', 'b'] | unique | join
+[{'n': 2, 'v': 'x'}, {'n': 1, 'v': 'y'}] | sort(attribute='n') | map(attribute='v') | join
+[{'n': 1}, {}] | map(attribute='n', default='-') | join ;; {'b': 1, 'C': 3, 'a': 2} | dictsort
+{'b': 1, 'a': 2} | dictsort(by='value', reverse=true) ;; [3, 1, 2] | sort(reverse=true) | first
+[[1, 2], [3]] | map('length') | sum ;; none | selectattr('x') | list ;; zzz | map('upper') | list
+(messages | selectattr('x')) is iterable ;; (messages | selectattr('x')) is sequence
+'yes' if messages | selectattr('zz') else 'no' ;; messages.0.role ;; messages[0].content.strip().split() | first
+[1, 2, 3].index(2) ;; [1, 2, 1].count(1) ;; 'l1\\n\\nl2\\n' | indent(2) ;; 'a\\n\\nb' | indent(2, true, true)
+'a\\nb' | indent('> ') ;; range(3) is iterable ;; range(3) | length ;; range(2, 8, 3) | list ;; namespace(a=1).a
+dict(b=1, a=2) ;; 6 is divisibleby 3 ;; 'a' is eq 'a' ;; 2 is ne 3 ;; strftime_now('%Y') | length
+{% set a, b = 1, [2] %}{{ a }}{{ b }} ;; {% set x %} y {% endset %}{{ x | trim }}
+{% filter trim | upper %} ab {{ 1 }} {% endfilter %} ;; {% for x in [] %}{% else %}empty{% endfor %}
+{% for k, v in data.z.items() %}{{ loop.index }}{{ k }}={{ v }}{{ loop.nextitem is defined }};{% endfor %}
+{% for x in [1, 2, 3] if x != 2 %}{{ loop.length }}{{ x }}{{ loop.previtem }}{{ loop.cycle('a', 'b') }}{% endfor %}
+{% set g = [1, 2] | map('string') %}{% for x in g %}{{ x }}{% endfor %}{% for x in g %}{{ x }}{% endfor %}
+{% macro m(a, b=2) %}{{ a ~ b }}{% endmacro %}{{ m(1) ~ m(a=3, b=none) }}
+{% set ns = namespace(x=1) %}{% set ns.x %} {{ ns.x + 1 }} {% endset %}{{ ns.x }} ;; not 1 == true ;; true + 1
+-true ;; -1 | round(2) ;; ('x' | safe).upper() ;; zzz | tojson ;; [1, 2] | map('string') | tojson
+data.keys() | tojson ;; data.items() + [] ;; data.pop('z') ;; [].append(1) ;; none + 'a' ;; 'a' + 1 ;; zzz.a.b
+none | length ;; [1] | map('string') | length ;; '%d' % 'x' ;; '%s %s' % 'x' ;; '%s' % ('a', 'b')
+'{}'.format() ;; [2, 'a'] | sort ;; 1 % 0 ;; 'abc'.zzz() ;; zzz + 'a'
 """
 
 
