@@ -2,12 +2,13 @@
 expressions, for tests/lua/text/chat.lua. The templates are ours; they use the parts of Jinja that those of
 model families use.
 
-    pip install transformers jinja2 && python3 tests/golden/make_chat.py
+    pip install transformers tokenizers jinja2 && python3 tests/golden/make_chat.py
 """
 import json
 import pathlib
 
-from transformers.utils.chat_template_utils import render_jinja_template
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 OUT = pathlib.Path(__file__).parent / "chat.json"
 TEMPLATES = {
@@ -137,60 +138,164 @@ nothing
 {% endfor %}
 end  {{- "." -}}  
 """,
+    # Tools and calls as JSON and as Python writes them; messages without content; documents.
+    "calls": """\
+{%- macro arguments_of(call, mark='') -%}
+    {%- if call.arguments is mapping and call.arguments.items is callable -%}
+        {%- for name, value in call.arguments.items() -%}
+            {{- mark ~ name }}: {{ value if value is string else value | tojson }}
+            {%- if loop.nextitem is defined %}, {% endif -%}
+        {%- endfor -%}
+    {%- else %}{{ call.arguments }}{% endif -%}
+{%- endmacro -%}
+{%- if tools %}{{ 'TOOLS ' + tools | string + '\\n' }}{{ tools | tojson(indent=2) }}{% endif %}
+{% for tool in tools or [] -%}
+    {%- for name, kind in (tool.function.parameters.properties | dictsort) %}
+{{ loop.index }}. %{{ '%-4s' % name }} {{ kind['items']['type'] if kind['items'] is mapping else kind }}
+    {% endfor -%}
+{% endfor %}
+{%- for document in documents | default([], true) %}[{{ document }}]{% endfor %}
+{%- for turn in messages %}
+    {%- set said = turn['content'] | trim %}
+    {%- if loop.previtem is defined and loop.previtem.tool_calls and turn.role != 'tool' %}
+        {{- raise_exception('no result for ' ~ loop.previtem.tool_calls[0].function.name) }}
+    {%- endif %}
+    {%- filter replace('\\n', ' ') %}
+<{{ turn.role }}{{ ' ' + turn.name if 'name' in turn }}> {{ said if said else '-' }}
+{{ turn.content is defined }} {{ turn.content is none }} {{ turn.get('content') }}
+    {%- endfilter %}
+    {%- for call in turn.tool_calls | map(attribute='function') %}
+ * {{ call.name }}({{ arguments_of(call, mark='$') }}) {{ call.arguments }} {{ call | tojson }}
+    {%- endfor %}
+    {%- if turn.reasoning_content %} ({{ turn.reasoning_content + turn.thinking }}){% endif %}
+    {%- if turn.reasoning_content %}{{ turn }}{% endif %}
+{% endfor %}
+{%- if add_generation_prompt %}<assistant>{% endif %}
+""",
 }
-TOOL = {"function": {"description": "Adds \"two\" numbers.\n", "name": "add", "parameters": {
-    "properties": {"a": {"type": "number"}, "b": {"enum": [1, 2.5, True, None], "type": "number"}},
-    "required": ["a", "b"], "type": "object"}}, "type": "function"}
+TOOL = {"type": "function", "function": {"name": "add", "description": "Adds \"two\" numbers.\n", "parameters": {
+    "type": "object", "properties": {"b": {"type": "number", "enum": [1, 2.5, 2.0, True, None]}, "a": {
+        "type": "array", "items": {"type": "number"}, "default": []}}, "required": ["b", "a"]}}}
+PING = {"type": "function", "function": {"name": "ping", "parameters": {"type": "object", "properties": {}}}}
 USER, ANSWER = {"role": "user", "content": " Hi \u00e9\u4e2d! "}, {"role": "assistant", "content": "Hello."}
+NESTED = {"z": [2, {"c": "\t'\U0001f600", "a": {}, "b": []}], "a": None, "m": [True, False, None, 1e22, -0.5]}
+
+
+def call(name, arguments):
+    return {"function": {"name": name, "arguments": arguments}}
+
+
 CONVERSATIONS = {
     "one": {"messages": [USER]},
     "system": {"messages": [{"role": "system", "content": "Be brief."}, USER, ANSWER, USER],
                "add_generation_prompt": True},
     "answers": {"messages": [USER, {"role": "assistant", "content": "<think>\nhm\n</think>\n\nYes"}, USER,
                              {"role": "assistant", "content": "<think>ah</think>No"}],
-                "enable_thinking": False, "add_generation_prompt": True},
+                "values": {"enable_thinking": False}, "add_generation_prompt": True},
     "again": {"messages": [USER, USER, ANSWER]},
     "tools": {"messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a\n"}]},
                            {"role": "assistant", "content": "", "tool_calls": [
-                               {"function": {"arguments": {"a": 1, "b": [2, {"c": "\t"}]}, "name": "add"}},
-                               {"function": {"arguments": {"x": "\u2028"}, "name": "f"}}]},
+                               call("add", {"b": 1, "a": [2, {"c": "\t"}]}), call("f", {"x": "\u2028"})]},
                            {"role": "tool", "content": "3"}], "tools": [TOOL]},
-    "none": {"messages": [], "tools": None},
+    "calls": {"messages": [USER, {"role": "assistant", "tool_calls": [call("add", NESTED)]},
+                           {"role": "tool", "name": "add", "content": "{\"sum\": 3.0}"},
+                           {"role": "assistant", "content": None, "tool_calls": [call("ping", {})]},
+                           {"role": "tool", "name": "ping", "content": []},
+                           {"role": "assistant", "content": "Done.", "tool_calls": []}, USER],
+              "tools": [PING, TOOL], "add_generation_prompt": True},
+    "thoughts": {"messages": [USER, {"role": "assistant", "thinking": "Hm.", "content": "Yes."}, USER, {
+        "role": "assistant", "content": "No.", "reasoning_content": "So\n", "reasoning": "not this"}]},
+    "documents": {"messages": [USER], "documents": [{"title": "T", "text": "One.\nTwo.", "id": 1}],
+                  "tools": []},
+    "none": {"messages": []},
 }
+DATA = {"numbers": [3, 2.0, 0.5, 1e22, 1.5e-7, 100000.0, 0.1, 12345678901234567, -7], "null": None,
+        "z": {"y": [], "x": {}, "b": "\u00e9\U0001f600\x7f\u2028", "a": [None, True, False]}, "items": "i",
+        "values": {"get": 1}, "a-b": "<'\"&\\/>\n"}
 EXPRESSIONS = """
-1 + 2 * 3 - 4 // 2 % 3 | -7 // 2 | -7 % 3 | 2 ** 3 | 'a' ~ 1 ~ none ~ true | 'ab' * 2 | [1] + [2, 3] == [1, 2, 3]
-1 < 2 < 3 | 1 if false else 'x' | 'b' in 'abc' | 'x' not in ['y'] | not 1 == 2 and 3 or 4 | '' or none or 'c'
-'abc'[1] | 'a\u4e2dc'[-2] | 'abcdef'[1:4] | 'abcdef'[::-1] | 'abcdef'[-3:] | 'abcdef'[:-1:2] | [1, 2, 3][5:] | length
-{'a': 1, 'b': [2, {}]} | tojson | {'a': 1}['a'] | {'a': 1}.get('b', 2) | {'b': 1, 'a': 2}.items() | list | length
-{'b': 1, 'a': 2}.keys() | join('-') | {'b': 1, 'a': 2} | items | map('last') | join | 'x' is defined | zzz is defined
-zzz | default('d') | '' | default('d', true) | none | default('d')
-' \u00a0a\u3000 ' | trim | 'xxaxx'.strip('x') | 'aXb'.lower() | 'aXb' | upper | 'the end'.title() | 'tHE' | capitalize
-'a,b,,c'.split(',') | join('|') | 'a b  c'.split() | length | 'a,b,c'.split(',', 1) | last | 'banana'.replace('an', '%') | 'banana' | replace('a', '', 2)
-'abc'.startswith('ab') | 'abc'.endswith(('x', 'c')) | 'abc' | first | [3, 1] | last | 'abc' | reverse | '12' | int + 1
-[{'r': 1}, {'r': 2}] | selectattr('r', 'equalto', 2) | list | tojson | [{'r': 1}, {}] | rejectattr('r') | list | length
-[{'r': 1}, {'r': 2}] | map(attribute='r') | join(',') | ['a', ' b'] | map('trim') | join | [0, 1, ''] | select | list | length
-1 is number | 'x' is string | {} is mapping | [] is iterable | none is none | true is boolean | 1 is not string | 4 is even
-range(3) | list | tojson | range(5, 1, -2) | join(' ') | "a\\n\\t\\"\\u00e9" | tojson | 'l1\\nl2' | indent(2) | 3 in [1, 2, 3]
-'a' if 1 > 2 | (1, 2)[1] | 'x' ~ (zzz | default) ~ 'y' | [1, [2, 'a']] | tojson(indent=2) | -3 | abs | 7 is odd and 2 is in [1, 2]
-[{'r': false}, {'r': true}] | selectattr('r', 'false') | list | length | [{'r': false}, {}] | rejectattr('r', 'undefined') | list | length
-[{'a': {'b': false}}] | map(attribute='a.b') | join | [{'a': [3, 4]}] | map(attribute='a.1') | join | [[5, 6]] | map(attribute=1) | join
-"\\u0041\x42\\\\u0043\\n\\." | ' \t a \u3000 b \u00a0 ' | trim | 'aaa' | replace('a', 'bb', -1) | ' x '.strip(none)
+1 + 2 * 3 - 4 // 2 % 3 ;; -7 // 2 ;; -7 % 3 ;; 2 ** 3 ;; 'a' ~ 1 ~ none ~ true ;; 'ab' * 2
+[1] + [2, 3] == [1, 2, 3] ;; 1 < 2 < 3 ;; 1 if false else 'x' ;; 'b' in 'abc' ;; 'x' not in ['y']
+not 1 == 2 and 3 or 4 ;; '' or none or 'c' ;; 'abc'[1] ;; 'a\u4e2dc'[-2] ;; 'abcdef'[1:4] ;; 'abcdef'[::-1]
+'abcdef'[-3:] ;; 'abcdef'[:-1:2] ;; [1, 2, 3][5:] | length ;; {'a': 1, 'b': [2, {}]} | tojson ;; {'a': 1}['a']
+{'a': 1}.get('b', 2) ;; {'b': 1, 'a': 2}.items() | list | length ;; {'b': 1, 'a': 2}.keys() | join('-')
+{'b': 1, 'a': 2} | items | map('last') | join ;; 'x' is defined ;; zzz is defined ;; zzz | default('d')
+'' | default('d', true) ;; none | default('d') ;; ' \u00a0a\u3000 ' | trim ;; 'xxaxx'.strip('x')
+'aXb'.lower() ;; 'aXb' | upper ;; 'the end'.title() ;; 'tHE' | capitalize ;; 'a,b,,c'.split(',') | join('|')
+'a b  c'.split() | length ;; 'a,b,c'.split(',', 1) | last ;; 'banana'.replace('an', '%')
+'banana' | replace('a', '', 2) ;; 'abc'.startswith('ab') ;; 'abc'.endswith(('x', 'c')) ;; 'abc' | first
+[3, 1] | last ;; 'abc' | reverse ;; '12' | int + 1
+[{'r': 1}, {'r': 2}] | selectattr('r', 'equalto', 2) | list | tojson
+[{'r': 1}, {}] | rejectattr('r') | list | length ;; [{'r': 1}, {'r': 2}] | map(attribute='r') | join(',')
+['a', ' b'] | map('trim') | join ;; [0, 1, ''] | select | list | length ;; 1 is number ;; 'x' is string
+{} is mapping ;; [] is iterable ;; none is none ;; true is boolean ;; 1 is not string ;; 4 is even
+range(3) | list | tojson ;; range(5, 1, -2) | join(' ') ;; "a\\n\\t\\"\\u00e9" | tojson ;; 'l1\\nl2' | indent(2)
+3 in [1, 2, 3] ;; 'a' if 1 > 2 ;; (1, 2)[1] ;; 'x' ~ (zzz | default) ~ 'y' ;; [1, [2, 'a']] | tojson(indent=2)
+-3 | abs ;; 7 is odd and 2 is in [1, 2]
+[{'r': false}, {'r': true}] | selectattr('r', 'false') | list | length
+[{'r': false}, {}] | rejectattr('r', 'undefined') | list | length
+[{'a': {'b': false}}] | map(attribute='a.b') | join ;; [{'a': [3, 4]}] | map(attribute='a.1') | join
+[[5, 6]] | map(attribute=1) | join ;; "\\u0041\x42\\\\u0043\\n\\." ;; ' \t a \u3000 b \u00a0 ' | trim
+'aaa' | replace('a', 'bb', -1) ;; ' x '.strip(none) ;; data | tojson ;; data ;; data | string | length
+data | tojson(indent=4) ;; data | tojson(indent=2, sort_keys=true) ;; data | tojson(ensure_ascii=true)
+data | tojson(separators=(',', ':')) ;; data | tojson(indent='\\t', separators=[' ;', '='])
+data | tojson(indent=0) ;; [] | tojson(indent=2) ;; {'a': {}, 'b': []} | tojson(4) ;; data.numbers
+data['items'] ;; data.z.y ;; data.get('null') ;; data.get('nothing') ;; data.get('nothing', 3)
+data['null'] is none ;; data.null is defined ;; data.nothing is defined ;; data.items is defined
+data.items is callable ;; data['values'] is callable ;; data.get is string ;; 'null' in data ;; data.null ~ 'x'
+data.items() | map('first') | join(',') ;; data | dictsort | map('first') | join(',') ;; data.copy() == data
+data.keys() | list ;; data.numbers | sum ;; data.numbers | sort ;; data.numbers | min ;; data.numbers | max
+(data.numbers | last) + 1 ;; 1 / 2 ;; 4 / 2 ;; 2 ** -1 ;; 7.5 // 2 ;; 1.0 ;; 1.0 + 1 ;; 1e3 ;; 2.0 == 2
+1.5 > 1 ;; -2.0 ;; 2.5 | int ;; '3.7' | int ;; 'x' | int ;; 'x' | int(5) ;; '2' | float ;; 2.5 | round
+3.14159 | round(2) ;; 2.1 | round(method='ceil') ;; -2.5 | abs ;; 2 is integer ;; 2.0 is integer ;; 2.0 is float
+true is number ;; none | trim ;; zzz | trim ;; 5 | string ;; zzz | length ;; zzz | join(',') ;; zzz | list
+none | string ;; 3 | upper ;; true | lower ;; none | default('d', true)
+zzz.a | default('d') if false else 'e' ;; {none: 'n', 1: 'o'} ;; {none: 'n'}[none] ;; {1: 'a', 'b': 2} | tojson
+(1, 2) ;; (1,) ;; [1, (2, 'a')] ;; (1, 2) == [1, 2] ;; [1, 2] + [3]
+['it\\'s', 'say "x"', 'both \\' "', 'a\\nb\\\\c\\x07\\u00a0\\u200d\\U0001f600\\u00e9']
+'%s of %d, %.2f%%' % ('a', 3, 1.5) ;; '%5s|%-4d|%03d' % ('ab', 7, 8) ;; '%s' % none ;; '%r' % 'x' ;; '%x' % 255
+'%s, %s' | format('a', 2) ;; '{}-{}' .format(1, 'b') ;; '{0}{1}{0} {name}'.format(1, none, name='n')
+'{{}}{}'.format([1]) ;; 'a b  c d'.split(none, 2) ;; '  a b  c '.rsplit(none, 1) ;; ' a  b '.split(none, 0)
+'a,b,c'.rsplit(',', 1) ;; 'a\\nb\\r\\nc\\n'.splitlines() ;; 'a\\u3000b c'.split() ;; 'k=v=w'.partition('=')
+'k=v=w'.rpartition('=') ;; 'kv'.partition('=') ;; 'kv'.rpartition('=') ;; 'abcb'.find('b')
+'\u00e9b'.find('b') ;; 'abc'.find('x') ;; 'banana'.count('an') ;; ', '.join(['a', 'b'])
+'prefix-x'.removeprefix('prefix-') ;; 'x.py'.removesuffix('.py') ;; 'x.py'.removesuffix('q') ;; '12'.isdigit()
+''.isdigit() ;; 'aB'.islower() ;; 'AB1'.isupper() ;; 'they\\'re {here} a-b' | title ;; 'they\\'re'.title()
+'hELLO wORLD' | capitalize ;; '<a href="x">&\\'' | e ;; ('<' | e) + '<' ;; '<' + ('>' | safe)
+('<' | safe) ~ '<' ;; ('a' | safe) is string ;; ('a' | safe) == 'a' ;; ['b', 'A', 'c'] | sort | join
+['b', 'A', 'c'] | sort(case_sensitive=true) | join ;; ['b', 'A'] | sort(reverse=true) | join
+['b', 'A', 'a', 'b'] | unique | join
+[{'n': 2, 'v': 'x'}, {'n': 1, 'v': 'y'}] | sort(attribute='n') | map(attribute='v') | join
+[{'n': 1}, {}] | map(attribute='n', default='-') | join ;; {'b': 1, 'C': 3, 'a': 2} | dictsort
+{'b': 1, 'a': 2} | dictsort(by='value', reverse=true) ;; [3, 1, 2] | sort(reverse=true) | first
+[[1, 2], [3]] | map('length') | sum ;; none | selectattr('x') | list ;; zzz | map('upper') | list
+(messages | selectattr('x')) is iterable ;; (messages | selectattr('x')) is sequence
+'yes' if messages | selectattr('zz') else 'no' ;; messages.0.role ;; messages[0].content.strip().split() | first
+[1, 2, 3].index(2) ;; [1, 2, 1].count(1) ;; 'l1\\n\\nl2\\n' | indent(2) ;; 'a\\n\\nb' | indent(2, true, true)
+'a\\nb' | indent('> ') ;; range(3) is iterable ;; range(3) | length ;; range(2, 8, 3) | list ;; namespace(a=1).a
+dict(b=1, a=2) ;; 6 is divisibleby 3 ;; 'a' is eq 'a' ;; 2 is ne 3 ;; strftime_now('%Y') | length
+{% set a, b = 1, [2] %}{{ a }}{{ b }} ;; {% set x %} y {% endset %}{{ x | trim }}
+{% filter trim | upper %} ab {{ 1 }} {% endfilter %} ;; {% for x in [] %}{% else %}empty{% endfor %}
+{% for k, v in data.z.items() %}{{ loop.index }}{{ k }}={{ v }}{{ loop.nextitem is defined }};{% endfor %}
+{% for x in [1, 2, 3] if x != 2 %}{{ loop.length }}{{ x }}{{ loop.previtem }}{{ loop.cycle('a', 'b') }}{% endfor %}
+{% set g = [1, 2] | map('string') %}{% for x in g %}{{ x }}{% endfor %}{% for x in g %}{{ x }}{% endfor %}
+{% macro m(a, b=2) %}{{ a ~ b }}{% endmacro %}{{ m(1) ~ m(a=3, b=none) }}
+{% set ns = namespace(x=1) %}{% set ns.x %} {{ ns.x + 1 }} {% endset %}{{ ns.x }} ;; not 1 == true ;; true + 1
+-true ;; -1 | round(2) ;; ('x' | safe).upper() ;; zzz | tojson ;; [1, 2] | map('string') | tojson
+data.keys() | tojson ;; data.items() + [] ;; data.pop('z') ;; [].append(1) ;; none + 'a' ;; 'a' + 1 ;; zzz.a.b
+none | length ;; [1] | map('string') | length ;; '%d' % 'x' ;; '%s %s' % 'x' ;; '%s' % ('a', 'b')
+'{}'.format() ;; [2, 'a'] | sort ;; 1 % 0 ;; 'abc'.zzz() ;; zzz + 'a'
 """
 
 
-def render(template, values):
-    values = dict(values)
-    messages = values.pop("messages")
-    return render_jinja_template(
-        [messages], tools=values.pop("tools", None), chat_template=template,
-        add_generation_prompt=values.pop("add_generation_prompt", False),
-        bos_token="<s>", eos_token="</s>", **values)[0][0]
+WORDS = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token="<s>", eos_token="</s>")
 
 
 def attempt(template, values):
-    """The text, or false where the template or Jinja raises an error."""
+    """The text, or false where transformers, the template or Jinja raises an error."""
+    options = dict(values)
     try:
-        return render(template, values)
+        return WORDS.apply_chat_template(
+            options.pop("messages"), chat_template=template, tokenize=False, **options.pop("values", {}), **options)
     except Exception:  # pylint: disable=broad-exception-caught
         return False
 
@@ -198,23 +303,14 @@ def attempt(template, values):
 def main():
     chats = [{"template": name, "conversation": other, "text": attempt(template, values)}
              for name, template in TEMPLATES.items() for other, values in CONVERSATIONS.items()]
-    parts = [part.strip() for line in EXPRESSIONS.strip().split("\n") for part in line.split(" | ")]
-    # A filter belongs to the expression before it.
-    filters = ("trim", "default", "join", "list", "length", "tojson", "upper", "capitalize", "replace(",
-               "last", "first", "reverse", "int", "items", "map(", "select", "rejectattr", "indent(",
-               "abs")
-    expressions = []
-    for part in parts:
-        if part.startswith(filters) and expressions:
-            expressions[-1] += " | " + part
-        else:
-            expressions.append(part)
-    texts = [attempt("{{ " + e + " }}", {"messages": [USER]}) for e in expressions]
+    sources = [part.strip() for line in EXPRESSIONS.strip().split("\n") for part in line.split(" ;; ")]
+    sources = [source if source.startswith("{%") else "{{ " + source + " }}" for source in sources]
+    texts = [attempt(source, {"messages": [USER], "values": {"data": DATA}}) for source in sources]
     OUT.write_text(json.dumps({
-        "templates": TEMPLATES, "conversations": CONVERSATIONS, "chats": chats,
-        "expressions": [list(pair) for pair in zip(expressions, texts)]}, indent=1) + "\n")
-    print(len(chats), "chats,", sum(c["text"] is False for c in chats), "refused;", len(expressions),
-          "expressions,", [e for e, t in zip(expressions, texts) if t is False])
+        "templates": TEMPLATES, "conversations": CONVERSATIONS, "chats": chats, "data": DATA,
+        "expressions": [list(pair) for pair in zip(sources, texts)]}, indent=1) + "\n")
+    print(len(chats), "chats,", sum(c["text"] is False for c in chats), "refused;", len(sources),
+          "expressions, refused:", [e for e, t in zip(sources, texts) if t is False])
 
 
 main()

@@ -1,13 +1,18 @@
 -- Evaluates the expressions of Jinja templates (expression.lua) in a scope: a table of variables
 -- whose metatable leads to the enclosing scope.
 local builtins = require "nn.chat.builtins"
+local checks = require "nn.chat.checks"
 local lexer = require "nn.chat.lexer"
+local methods = require "nn.chat.methods"
+local printf = require "nn.chat.printf"
 local values = require "nn.chat.values"
+local writing = require "nn.chat.writing"
 
 local M = {}
 local NONE, UNDEFINED = values.NONE, values.UNDEFINED
 local kind = values.kind
 local evaluators = {}
+local escape, tests = builtins.filters.escape, builtins.tests
 
 --- evaluate(node, scope) -> the value of an expression. Errors: what Jinja refuses, and what is not
 --- supported, with the line.
@@ -39,12 +44,14 @@ end
 function evaluators.dict(node, scope)
   local dict = values.dict()
   for i, key in ipairs(node.keys) do
-    local name = evaluate(key, scope)
-    needer(node)(kind(name) == "string", "the key of a dict must be a text")
+    local name = values.key(evaluate(key, scope))
+    needer(node)(name ~= nil, "this value cannot be the key of a dict")
     values.put(dict, name, evaluate(node.values[i], scope))
   end
   return dict
 end
+
+function evaluators.tuple(node, scope) return values.tuple(evaluators.list(node, scope)) end
 
 evaluators["not"] = function(node, scope) return not values.is_true(evaluate(node.value, scope)) end
 
@@ -67,8 +74,9 @@ end
 
 function evaluators.negative(node, scope)
   local value = evaluate(node.value, scope)
-  needer(node)(kind(value) == "number", "'-' needs a number, not a value of kind %s", kind(value))
-  return -value
+  local good = values.is_numeric(value)
+  needer(node)(good, "'-' needs a number, not a value of kind %s", kind(value))
+  return values.is_real(value) and values.real(-values.plain(value)) or -values.plain(value)
 end
 
 local function defined(node, value, what)
@@ -81,18 +89,33 @@ local arithmetic = {
   ["+"] = function(a, b) return a + b end, ["-"] = function(a, b) return a - b end,
   ["*"] = function(a, b) return a * b end, ["%"] = function(a, b) return a % b end,
   ["//"] = function(a, b) return math.floor(a / b) end, ["**"] = function(a, b) return a ^ b end,
+  ["/"] = function(a, b) return a / b end,
 }
 
+local function calculated(need, operator, a, b)
+  local x, y = values.plain(a), values.plain(b)
+  local divides = operator == "/" or operator == "//" or operator == "%"
+  need(not divides or y ~= 0, "a division by zero")
+  local real = values.is_real(a) or values.is_real(b) or operator == "/"
+    or operator == "**" and y < 0
+  local result = arithmetic[operator](x, y)
+  if real then return values.real(result) end
+  need(math.abs(result) <= 2 ^ 53, "a whole number beyond 2^53")
+  return result
+end
+
 local function joined(need, a, b)
+  local good = not values.is_view(a) and not values.is_view(b)
+  need(good, "'+' needs lists; the filter list makes one")
   need(#a + #b <= values.MOST, "a list of %d elements; %d are possible", #a + #b, values.MOST)
-  local list = values.list {}
+  local list = values.is_tuple(a) and values.tuple {} or values.list {}
   for _, item in ipairs(a) do list[#list + 1] = item end
   for _, item in ipairs(b) do list[#list + 1] = item end
   return list
 end
 
 local function appended(need, a, b)
-  builtins.check_size(need, #a + #b)
+  checks.size(need, #a + #b)
   return a .. b
 end
 
@@ -100,21 +123,25 @@ function evaluators.binary(node, scope)
   local operator, need = node.operator, needer(node)
   local a, b = evaluate(node.left, scope), evaluate(node.right, scope)
   if operator == "~" then
-    return appended(need, builtins.shown(need, a), builtins.shown(need, b))
+    return appended(need, writing.shown(need, a), writing.shown(need, b))
   end
   defined(node, a, "'" .. operator .. "'")
   defined(node, b, "'" .. operator .. "'")
   local x, y = kind(a), kind(b)
   if operator == "+" and x == "string" and y == "string" then return appended(need, a, b) end
   if operator == "+" and values.is_list(a) and values.is_list(b) then return joined(need, a, b) end
+  if operator == "+" and (x == "markup" and tests.string(need, b)
+                          or y == "markup" and x == "string") then
+    return values.markup(appended(need, escape(need, a).text, escape(need, b).text))
+  end
+  if operator == "%" and x == "string" then return printf(need, a, b) end
   if operator == "*" and x == "string" and y == "number" then
-    builtins.check_size(need, #a * b)
+    checks.size(need, #a * checks.whole(need, b, "'*' of a text"))
     return a:rep(b)
   end
-  need(x == "number" and y == "number", "'%s' of values of kind %s and %s", operator, x, y)
-  need(arithmetic[operator], "'%s' is not supported", operator)
-  need(operator ~= "//" and operator ~= "%" or b ~= 0, "a division by zero")
-  return arithmetic[operator](a, b)
+  local good = values.is_numeric(a) and values.is_numeric(b)
+  need(good, "'%s' of values of kind %s and %s", operator, x, y)
+  return calculated(need, operator, a, b)
 end
 
 local orders = {
@@ -129,9 +156,10 @@ function evaluators.compare(node, scope)
   if operator == "!=" then return not values.equal(a, b) end
   if operator == "in" then return builtins.contains(needer(node), b, a) end
   if operator == "not in" then return not builtins.contains(needer(node), b, a) end
-  local good = kind(a) == kind(b) and (kind(a) == "number" or kind(a) == "string")
+  local good = values.is_numeric(a) and values.is_numeric(b)
+    or kind(a) == "string" and kind(b) == "string"
   needer(node)(good, "'%s' of values of kind %s and %s", operator, kind(a), kind(b))
-  return orders[operator](a, b)
+  return orders[operator](values.plain(a), values.plain(b))
 end
 
 function evaluators.test(node, scope)
@@ -149,17 +177,34 @@ local function list_item(list, index)
   return value
 end
 
+local function method_of(object, name)
+  if kind(object) == "markup" then object = object.text end
+  local method = methods.find(object, name)
+  if not method then return UNDEFINED end
+  return function(need, list, named)
+    if name == "format" then return method(need, object, list, named) end
+    return method(need, object, unpack(M.by_place(need, name, list, named), 1, table.maxn(list)))
+  end
+end
+
+-- A value in an object. As in Jinja, x.name finds a method before a value of this name in a dict,
+-- and x["name"] after it.
 function evaluators.item(node, scope)
   local object, key = evaluate(node.object, scope), evaluate(node.key, scope)
   local what, need = kind(object), needer(node)
   need(what ~= "undefined", "'%s' of an undefined value%s", tostring(key),
        node.object.name and " '" .. node.object.name .. "'" or "")
   if kind(key) == "number" and (what == "string" or values.is_list(object)) then
-    return list_item(what == "string" and values.characters(object) or object, key)
+    return list_item(what == "string" and values.characters(object) or object,
+                     checks.whole(need, key, "an index"))
   end
-  if type(object) ~= "table" or what == "none" or kind(key) ~= "string" then return UNDEFINED end
-  local value = object[key]
-  if value == nil then return UNDEFINED end
+  key = values.key(key)
+  if key == nil then return UNDEFINED end
+  local method = kind(key) == "string" and method_of(object, key) or UNDEFINED
+  if node.attribute and method ~= UNDEFINED then return method end
+  local value
+  if type(object) == "table" and what ~= "none" then value = object[key] end
+  if value == nil then return method end
   return value
 end
 
@@ -170,7 +215,7 @@ local function bounds_of(node, scope, count)
     local value = node.bounds[i] and evaluate(node.bounds[i], scope)
     if value == NONE then value = nil end
     needer(node)(value == nil or kind(value) == "number", "a slice needs whole numbers")
-    numbers[i] = value
+    numbers[i] = value and checks.whole(needer(node), value, "a slice")
   end
   local step = numbers[3] or 1
   needer(node)(step ~= 0, "the step of a slice is 0")
@@ -187,73 +232,67 @@ end
 function evaluators.slice(node, scope)
   local object = evaluate(node.object, scope)
   local is_text = kind(object) == "string"
-  local items = builtins.items_of(needer(node), object, "a slice")
+  local items = checks.items(needer(node), object, "a slice")
   local first, stop, step = bounds_of(node, scope, #items)
-  local out = values.list {}
+  local out = values.is_tuple(object) and values.tuple {} or values.list {}
   for i = first, step > 0 and stop - 1 or stop + 1, step do out[#out + 1] = items[i + 1] end
   return is_text and table.concat(out) or out
 end
 
 local function arguments_of(node, scope)
-  local list, named = {}, {}
+  local list, named = {}, values.dict()
   for i, argument in ipairs(node.list) do list[i] = evaluate(argument, scope) end
-  for name, argument in pairs(node.named or {}) do named[name] = evaluate(argument, scope) end
+  for _, name in ipairs(values.keys(node.named)) do
+    values.put(named, name, evaluate(node.named[name], scope))
+  end
   return list, named
 end
 
 -- The names of the arguments that filters and methods accept by name, with their places.
-local places = {tojson = {"indent"}, default = {"default_value", "boolean"},
-                indent = {"width", "first"}, join = {"d"}, replace = {"old", "new", "count"},
-                split = {"sep", "maxsplit"}}
+local places = {
+  tojson = {"ensure_ascii", "indent", "separators", "sort_keys"},
+  default = {"default_value", "boolean"}, indent = {"width", "first", "blank"},
+  join = {"d", "attribute"}, replace = {"old", "new", "count"}, split = {"sep", "maxsplit"},
+  rsplit = {"sep", "maxsplit"}, sort = {"reverse", "case_sensitive", "attribute"},
+  dictsort = {"case_sensitive", "by", "reverse"}, unique = {"case_sensitive", "attribute"},
+  min = {"case_sensitive", "attribute"}, max = {"case_sensitive", "attribute"},
+  sum = {"attribute", "start"}, round = {"precision", "method"}, int = {"default"},
+  float = {"default"}, trim = {"chars"},
+}
 
--- Puts arguments by name into the list.
-local function by_place(node, name, list, named)
+--- by_place(need, name, list, named) -> the list with the arguments by name at their places.
+function M.by_place(need, name, list, named)
+  if name == "map" and named.attribute ~= nil then
+    list[1] = {attribute = named.attribute, default = named.default}
+    named.attribute, named.default = nil, nil
+  end
   for key, value in pairs(named) do
     local found
-    for i, place in ipairs(places[name] or {}) do
+    for i, place in ipairs(places[name == "d" and "default" or name] or {}) do
       if place == key then list[i], found = value, true end
     end
-    if name == "map" and key == "attribute" then list[1], found = {attribute = value}, true end
-    needer(node)(found, "the argument %s= of %s is not supported", key, name)
+    need(found, "the argument %s= of %s is not supported", key, name)
   end
   return list
 end
 
-local function call_builtin(node, name, f, object, list)
-  local need = needer(node)
-  return f(need, object, unpack(list, 1, table.maxn(list)))
-end
-
 function evaluators.filter(node, scope)
-  local filter = builtins.filters[node.name]
-  needer(node)(filter, "the filter '%s' is not supported", node.name)
+  local filter, need = builtins.filters[node.name], needer(node)
+  need(filter, "the filter '%s' is not supported", node.name)
   local object = evaluate(node.object, scope)
-  if node.name ~= "default" and node.name ~= "d" and node.name ~= "list" and node.name ~= "length"
-     and node.name ~= "string" then
-    defined(node, object, "the filter '" .. node.name .. "'")
-  end
   local list, named = arguments_of(node, scope)
-  return call_builtin(node, node.name, filter, object, by_place(node, node.name, list, named))
+  list = M.by_place(need, node.name, list, named)
+  return filter(need, object, unpack(list, 1, table.maxn(list)))
 end
 
 function evaluators.call(node, scope)
-  local callee = node.callee
+  local callee, need = node.callee, needer(node)
   local list, named = arguments_of(node, scope)
-  if callee.op == "item" and callee.attribute then
-    local object, name = evaluate(callee.object, scope), callee.key.value
-    local own = type(object) == "table" and rawget(object, name)
-    local method = type(own) ~= "function" and builtins.methods[name]
-    if method then
-      needer(node)(kind(object) ~= "undefined", "'%s' of an undefined value%s", name,
-                   callee.object.name and " '" .. callee.object.name .. "'" or "")
-      return call_builtin(node, name, method, object, by_place(node, name, list, named))
-    end
-    needer(node)(own or type(object) ~= "string", "the method '%s' is not supported", name)
-  end
   local f = evaluate(callee, scope)
-  needer(node)(type(f) == "function", "'%s' is no function, or not supported",
-               tostring(callee.name or callee.key and callee.key.value or "it"))
-  return f(needer(node), list, named)
+  need(type(f) == "function", callee.attribute and "the method '%s' is not supported for this value"
+       or "'%s' is no function, or not supported",
+       tostring(callee.name or callee.key and callee.key.value or "it"))
+  return f(need, list, named)
 end
 
 return M

@@ -1,5 +1,6 @@
 -- Parses the expressions of Jinja templates to trees {op=, ...}, in Jinja's order of precedence.
 local lexer = require "nn.chat.lexer"
+local values = require "nn.chat.values"
 
 local M = {}
 local Parser = {}
@@ -28,10 +29,15 @@ function Parser:take(value)
   return true
 end
 
+-- A token as a message names it.
+local function shown(token)
+  if not token then return "the end" end
+  return "'" .. (token.kind == "number" and values.number(token.value) or token.value) .. "'"
+end
+
 function Parser:expect(value)
   if self:take(value) then return end
-  local token = self.tokens[self.at]
-  self:fail("'%s' is needed before %s", value, token and "'" .. token.value .. "'" or "the end")
+  self:fail("'%s' is needed before %s", value, shown(self.tokens[self.at]))
 end
 
 function Parser:name()
@@ -44,17 +50,17 @@ end
 --- parser:finish(): raises an error if tokens are left.
 function Parser:finish()
   local token = self.tokens[self.at]
-  if token then self:fail("'%s' is not expected here", tostring(token.value)) end
+  if token then self:fail("%s is not expected here", shown(token)) end
 end
 
 -- Arguments until ")": a list, and the named ones.
 function Parser:arguments()
-  local list, named = {}, {}
+  local list, named = {}, values.dict()
   while not self:take ")" do
     local token = self.tokens[self.at]
     if token and token.kind == "name" and self:peek("=", 1) then
       self.at = self.at + 2
-      named[token.value] = self:expression()
+      values.put(named, token.value, self:expression())
     else
       list[#list + 1] = self:expression()
     end
@@ -73,14 +79,14 @@ function Parser:list(close)
 end
 
 function Parser:dict()
-  local keys, values = {}, {}
+  local node = {op = "dict", keys = {}, values = {}, line = self.line}
   while not self:take "}" do
-    keys[#keys + 1] = self:expression()
+    table.insert(node.keys, self:expression())
     self:expect ":"
-    values[#values + 1] = self:expression()
+    table.insert(node.values, self:expression())
     if not self:peek "}" then self:expect "," end
   end
-  return {op = "dict", keys = keys, values = values, line = self.line}
+  return node
 end
 
 local constants = {["true"] = true, ["True"] = true, ["false"] = false, ["False"] = false}
@@ -112,13 +118,11 @@ function Parser:primary()
       return inner
     end
     self:expect ","
-    local items = self:list ")"
-    table.insert(items, 1, inner)
-    return {op = "list", items = items}
+    return {op = "tuple", items = {inner, unpack(self:list ")")}}
   end
   if token.value == "[" then return {op = "list", items = self:list "]"} end
   if token.value == "{" then return self:dict() end
-  self:fail("'%s' is not expected here", token.value)
+  self:fail("%s is not expected here", shown(token))
 end
 
 function Parser:subscript(object)
@@ -155,8 +159,11 @@ end
 function Parser:postfix(node)
   while true do
     if self:take "." then
-      node = {op = "item", object = node, key = {op = "constant", value = self:name()},
-              attribute = true, line = self.line}
+      local token = self.tokens[self.at]
+      local is_name = not token or token.kind ~= "number"
+      if not is_name then self.at = self.at + 1 end
+      node = {op = "item", object = node, attribute = is_name, line = self.line,
+              key = {op = "constant", value = is_name and self:name() or token.value}}
     elseif self:take "[" then
       node = self:subscript(node)
     elseif self:take "(" then
@@ -168,14 +175,22 @@ function Parser:postfix(node)
   end
 end
 
+--- parser:filters(node) -> a value with a chain of filters, without the first "|".
+function Parser:filters(node)
+  repeat
+    local name, list, named = self:name(), {}, values.dict()
+    if self:take "(" then list, named = self:arguments() end
+    node = {op = "filter", object = node, name = name, list = list, named = named,
+            line = self.line}
+  until not self:take "|"
+  return node
+end
+
 -- A value with filters and tests.
 function Parser:filtered(node)
   while true do
     if self:take "|" then
-      local name, list, named = self:name(), {}, {}
-      if self:take "(" then list, named = self:arguments() end
-      node = {op = "filter", object = node, name = name, list = list, named = named,
-              line = self.line}
+      node = self:filters(node)
     elseif self:take "is" then
       node = self:test(node)
     else
@@ -264,6 +279,17 @@ function Parser:expression(plain)
   end
   self.depth = self.depth - 1
   return value
+end
+
+--- parser:values() -> tree of a value, or of a tuple "a, b".
+function Parser:values()
+  local items, is_tuple = {}, false
+  repeat
+    items[#items + 1] = self:expression()
+    local more = self:take ","
+    is_tuple = is_tuple or more
+  until not more or not self.tokens[self.at]
+  return is_tuple and {op = "tuple", items = items} or items[1]
 end
 
 return M

@@ -3,6 +3,7 @@
 -- lstrip_blocks.
 local lib = require "nn.base.capi"
 local utf8 = require "nn.base.utf8"
+local values = require "nn.chat.values"
 
 local M = {}
 
@@ -12,7 +13,7 @@ end
 
 local escapes = {n = "\n", t = "\t", r = "\r", b = "\b", f = "\f", v = "\v", a = "\a",
                  ["\\"] = "\\", ["'"] = "'", ['"'] = '"', ["\n"] = ""}
-local code_digits = {x = 2, u = 4}
+local code_digits = {x = 2, u = 4, U = 8}
 
 -- The value of a string literal between quotes.
 local function unescaped(text, line)
@@ -52,10 +53,13 @@ end
 local function token_at(text, at, line)
   local name = text:match("^[%a_][%w_]*", at)
   if name then return {kind = "name", value = name, line = line}, at + #name end
-  local number = text:match("^%d[%d_]*", at)
-  if number then
-    if text:find("^%.%d", at + #number) then M.fail(line, "fractions are not supported") end
-    return {kind = "number", value = tonumber((number:gsub("_", ""))), line = line}, at + #number
+  local digits = text:match("^%d[%d_]*", at)
+  if digits then
+    local rest = text:match("^%.%d+[eE][-+]?%d+", at + #digits)
+      or text:match("^%.%d+", at + #digits) or text:match("^[eE][-+]?%d+", at + #digits) or ""
+    local value = tonumber((digits:gsub("_", "")) .. rest)
+    if rest ~= "" then value = values.real(value) end
+    return {kind = "number", value = value, line = line}, at + #digits + #rest
   end
   if text:find("^[\"']", at) then
     local stop = string_end(text, at, line)

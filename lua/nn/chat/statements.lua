@@ -1,5 +1,5 @@
 -- Parses the parts of a Jinja template to a tree of statements: text, output, if, for, set, macro,
--- break, continue. What is not among them is refused.
+-- filter, break, continue. What is not among them is refused.
 local expression = require "nn.chat.expression"
 local lexer = require "nn.chat.lexer"
 
@@ -94,14 +94,14 @@ function statements.set(self, parser, line)
   local names = names_until(parser)
   local field = parser:take "." and parser:name()
   if parser:take "=" then
-    local value = parser:expression()
-    if parser:peek "," then lexer.fail(line, "'set' of several values is not supported") end
+    local value = parser:values()
     parser:finish()
     return {op = "set", names = names, field = field, value = value, line = line}
   end
-  if field or #names > 1 then lexer.fail(line, "'set' needs '='") end
+  if #names > 1 then lexer.fail(line, "'set' needs '='") end
   parser:finish()
-  return {op = "capture", name = names[1], body = (self:body({endset = true}, line))}
+  return {op = "capture", names = names, field = field, line = line,
+          body = (self:body({endset = true}, line))}
 end
 
 function statements.macro(self, parser, line)
@@ -125,6 +125,15 @@ end
 function statements.generation(self, parser, line)
   parser:finish()
   return {op = "block", body = (self:body({endgeneration = true}, line))}
+end
+
+-- What it contains, as one text, with a chain of filters: "filter trim | upper".
+function statements.filter(self, parser, line)
+  local text = {op = "constant"}
+  local value = parser:filters(text)
+  parser:finish()
+  return {op = "filter", text = text, value = value, line = line,
+          body = (self:body({endfilter = true}, line))}
 end
 
 for _, name in ipairs {"break", "continue"} do

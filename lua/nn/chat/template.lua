@@ -1,11 +1,12 @@
 -- Jinja templates, as far as chat templates need them. render() runs a template: statements.lua
 -- parses it, evaluate.lua computes expressions, builtins.lua has the filters, tests and methods.
-local builtins = require "nn.chat.builtins"
+local checks = require "nn.chat.checks"
 local evaluation = require "nn.chat.evaluate"
 local lexer = require "nn.chat.lexer"
 local lib = require "nn.base.capi"
 local statements = require "nn.chat.statements"
 local values = require "nn.chat.values"
+local writing = require "nn.chat.writing"
 
 local M = {NONE = values.NONE}
 local evaluate = evaluation.evaluate
@@ -42,9 +43,13 @@ function runners.output(node, scope, out)
   local function need(good, text, ...)
     if not good then lexer.fail(node.line, text, ...) end
   end
-  write(node, builtins.shown(need, evaluate(node.value, scope)), out)
+  write(node, writing.shown(need, evaluate(node.value, scope)), out)
 end
 function runners.block(node, scope, out) return run(node.body, scope, out) end
+function runners.filter(node, scope, out)
+  node.text.value = captured(node.body, inner(scope), out.size)
+  runners.output(node, scope, out)
+end
 runners["break"] = function() return "break" end
 runners["continue"] = function() return "continue" end
 
@@ -56,8 +61,7 @@ runners["if"] = function(node, scope, out)
   end
 end
 
-function runners.set(node, scope)
-  local value = evaluate(node.value, scope)
+local function assign(node, scope, value)
   if node.field then
     local object = scope[node.names[1]]
     if values.kind(object) ~= "namespace" then
@@ -74,8 +78,9 @@ function runners.set(node, scope)
   end
 end
 
+function runners.set(node, scope) assign(node, scope, evaluate(node.value, scope)) end
 function runners.capture(node, scope, out)
-  scope[node.name] = captured(node.body, inner(scope), out.size)
+  assign(node, scope, captured(node.body, inner(scope), out.size))
 end
 
 -- The variable `loop` for element i.
@@ -101,7 +106,7 @@ runners["for"] = function(node, scope, out)
   local function need(good, text, ...)
     if not good then lexer.fail(node.line, text, ...) end
   end
-  local items = builtins.items_of(need, evaluate(node.list, scope), "'for'")
+  local items = checks.items(need, evaluate(node.list, scope), "'for'")
   if node.filter then
     local kept = values.list {}
     for _, item in ipairs(items) do
@@ -154,11 +159,7 @@ end
 
 function functions.namespace(_, _, named) return values.namespace(named) end
 
-function functions.dict(_, _, named)
-  local dict = values.dict()
-  for _, name in ipairs(values.keys(named)) do values.put(dict, name, named[name]) end
-  return dict
-end
+function functions.dict(_, _, named) return named end
 
 function functions.range(need, list)
   local first, stop = list[2] and list[1] or 0, list[2] or list[1]
@@ -169,7 +170,7 @@ function functions.range(need, list)
   need(step ~= 0, "the step of range is 0")
   need(math.abs(stop - first) <= values.MOST, "range from %.0f to %.0f; a difference of %d is "
        .. "possible", first, stop, values.MOST)
-  local out = values.list {}
+  local out = values.view {}
   for i = first, step > 0 and stop - 1 or stop + 1, step do out[#out + 1] = i end
   return out
 end

@@ -1,25 +1,33 @@
--- The values of Jinja templates. Texts, whole numbers and booleans are Lua's; lists and dicts are
--- tables. A dict that a template makes has an order; of other tables, the names are sorted.
+-- The values of Jinja templates. Texts, whole numbers, fractions and booleans are Lua's; lists,
+-- dicts and numbers that Lua cannot tell from others are tables (nn.io.ordered). A dict has the
+-- order of its names; of other tables, the names are sorted.
+local ordered = require "nn.io.ordered"
 local utf8 = require "nn.base.utf8"
 local ffi = require "ffi"
 
 local M = {LONGEST = 1e8, MOST = 1e6}        -- bytes of a text; elements of a list
 M.NONE, M.UNDEFINED = setmetatable({}, {kind = "none"}), setmetatable({}, {kind = "undefined"})
-local Dict, List, Namespace = {kind = "mapping"}, {kind = "list"}, {kind = "namespace"}
-local ORDER = {}                             -- the key of the list of a dict's names
+local Tuple, Namespace = {kind = "list", is_tuple = true}, {kind = "namespace"}
+local View, Lazy = {kind = "list", is_view = true}, {kind = "list", is_view = true, is_lazy = true}
+local Markup = {kind = "markup"}
 
-function M.list(items) return setmetatable(items or {}, List) end
+M.list, M.dict, M.put, M.keys = ordered.list, ordered.object, ordered.put, ordered.names
+function M.tuple(items) return setmetatable(items, Tuple) end
+function M.is_tuple(value) return getmetatable(value) == Tuple end
 function M.namespace(values) return setmetatable(values, Namespace) end
-function M.dict() return setmetatable({[ORDER] = {}}, Dict) end
 
---- put(dict, key, value): sets a value of a dict made by dict().
-function M.put(dict, key, value)
-  if dict[key] == nil then table.insert(dict[ORDER], key) end
-  dict[key] = value
-end
+--- view(items) -> what can be iterated over, but not written or added: of range(), dict.keys().
+function M.view(items) return setmetatable(items, View) end
+--- lazy(items) -> a view that is empty after the first iteration: of filters such as map.
+function M.lazy(items) return setmetatable(items, Lazy) end
+function M.is_view(value) return (getmetatable(value) or {}).is_view == true end
+function M.is_lazy(value) return getmetatable(value) == Lazy end
 
---- kind(value) -> "string", "number", "boolean", "none", "undefined", "list", "mapping",
---- "namespace" or "function".
+--- markup(text) -> a text of the filters `safe` and `escape`: what is added to it is escaped.
+function M.markup(text) return setmetatable({text = text}, Markup) end
+
+--- kind(value) -> "string", "markup", "number", "boolean", "none", "undefined", "list", "mapping",
+--- "namespace" or "function"; "empty" for an empty Lua table, which is a list or a dict.
 function M.kind(value)
   if value == nil then return "undefined" end
   local kind = type(value)
@@ -40,14 +48,60 @@ function M.is_mapping(value)
   return kind == "mapping" or kind == "empty"
 end
 
---- keys(dict) -> its names in order.
-function M.keys(dict)
-  local order = rawget(dict, ORDER)
-  if order then return order end
-  local names = {}
-  for key in pairs(dict) do names[#names + 1] = key end
-  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
-  return names
+--- key(value) -> a value as a key of a dict; nil if it cannot be one.
+function M.key(value)
+  local kind = M.kind(value)
+  if kind == "none" then return M.NONE end
+  if kind == "number" then return M.plain(value) end
+  if kind == "string" or kind == "boolean" then return value end
+end
+
+-- ### Numbers
+
+--- plain(value) -> a number or a boolean as a Lua number; other values unchanged.
+function M.plain(value)
+  if type(value) == "boolean" then return value and 1 or 0 end
+  return M.kind(value) == "number" and type(value) == "table" and value.value or value
+end
+
+--- is_numeric(value) -> whether Python calculates with it: a number or a boolean.
+function M.is_numeric(value) return type(value) == "boolean" or M.kind(value) == "number" end
+
+--- is_real(number) -> whether Python has it as a float: 2.5 and 2.0, but not 2.
+function M.is_real(number)
+  if type(number) == "table" then return not number.digits end
+  return type(number) == "number" and number % 1 ~= 0
+end
+
+--- real(value) -> a Python float of a Lua number.
+function M.real(value) return value % 1 == 0 and ordered.number(value) or value end
+
+-- A float with the fewest digits that read back as it, as Python writes it.
+local function real_text(value)
+  local text
+  for digits = 14, 16 do
+    text = ("%." .. digits .. "e"):format(value)
+    if tonumber(text) == value then break end
+  end
+  local sign, lead, digits, exponent = text:match "^(-?)(%d)%.(%d-)0*e([-+]%d+)$"
+  exponent = tonumber(exponent)
+  if exponent < -4 or exponent >= 16 then
+    return ("%s%s%se%s%02d"):format(sign, lead, digits == "" and "" or "." .. digits,
+                                   exponent < 0 and "-" or "+", math.abs(exponent))
+  end
+  digits = lead .. digits
+  if exponent < 0 then return sign .. "0." .. ("0"):rep(-exponent - 1) .. digits end
+  digits = digits .. ("0"):rep(exponent + 2 - #digits)
+  return sign .. digits:sub(1, exponent + 1) .. "." .. digits:sub(exponent + 2)
+end
+
+--- number(value) -> a number as Python writes it; inf and nan of a float that is not finite.
+function M.number(value)
+  if type(value) == "table" and value.digits then return value.digits end
+  local plain = M.plain(value)
+  if plain ~= plain then return "nan" end
+  if math.abs(plain) == math.huge then return plain > 0 and "inf" or "-inf" end
+  return M.is_real(value) and real_text(plain) or ("%.0f"):format(plain + 0)
 end
 
 --- characters(text) -> a list of the characters of a text.
@@ -65,17 +119,21 @@ function M.is_true(value)
   local kind = M.kind(value)
   if kind == "boolean" then return value end
   if kind == "string" then return value ~= "" end
-  if kind == "number" then return value ~= 0 end
-  if kind == "list" then return #value > 0 end
+  if kind == "number" then return M.plain(value) ~= 0 end
+  if kind == "list" then return #value > 0 or M.is_lazy(value) end
+  if kind == "markup" then return value.text ~= "" end
   if kind == "mapping" then return #M.keys(value) > 0 end
   return kind == "function" or kind == "namespace"
 end
 
 function M.equal(a, b)
   local kind = M.kind(a)
+  if kind == "markup" then return M.equal(a.text, b) end
+  if M.kind(b) == "markup" then return a == b.text end
   if kind == "none" or kind == "undefined" then return M.kind(b) == kind end
+  if type(a) == "boolean" or kind == "number" then return M.plain(a) == M.plain(b) end
   if M.is_list(a) and M.is_list(b) then
-    if #a ~= #b then return false end
+    if #a ~= #b or M.is_tuple(a) ~= M.is_tuple(b) then return false end
     for i = 1, #a do
       if not M.equal(a[i], b[i]) then return false end
     end
@@ -105,6 +163,9 @@ local function space_length(text, at_end)
   end
 end
 
+--- is_space(c) -> whether a character is white space.
+function M.is_space(c) return space_length(c, false) == #c end
+
 --- strip(text, left, right, set) -> the text without white space, or the characters in `set`, on
 --- its left and right.
 function M.strip(text, left, right, set)
@@ -128,50 +189,6 @@ function M.strip(text, left, right, set)
     last = last - length
   end
   return text:sub(first, last)
-end
-
--- ### JSON, as Python's json.dumps(value, ensure_ascii=False) writes it
-
-local short = {['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t",
-               ["\b"] = "\\b", ["\f"] = "\\f"}
-
-local function json_text(text)
-  return '"' .. text:gsub('[%z\1-\31"\\]', function(c)
-    return short[c] or ("\\u%04x"):format(c:byte())
-  end) .. '"'
-end
-
---- number(value) -> a number as text.
-function M.number(value)
-  if value % 1 == 0 and math.abs(value) < 2 ^ 53 then return ("%d"):format(value) end
-  for digits = 15, 17 do
-    local text = ("%%.%dg"):format(digits):format(value)
-    if tonumber(text) == value then return text end
-  end
-  return tostring(value)
-end
-
---- json(value, indent) -> its JSON; indent: spaces per level, or nil for one line. An empty Lua
---- table is an empty object. Returns nil and the kind of a value that has no JSON.
-function M.json(value, indent, level)
-  local kind = M.kind(value)
-  level = level or 1
-  if kind == "string" then return json_text(value) end
-  if kind == "number" then return M.number(value) end
-  if kind == "boolean" then return tostring(value) end
-  if kind == "none" then return "null" end
-  local is_list = kind == "list"
-  if not is_list and not M.is_mapping(value) then return nil, kind end
-  local parts = {}
-  for _, key in ipairs(is_list and value or M.keys(value)) do
-    local item, problem = M.json(is_list and key or value[key], indent, level + 1)
-    if not item or level > 100 then return nil, problem or "too deep list" end
-    parts[#parts + 1] = is_list and item or json_text(tostring(key)) .. ": " .. item
-  end
-  local open, close = is_list and "[" or "{", is_list and "]" or "}"
-  if #parts == 0 or not indent then return open .. table.concat(parts, ", ") .. close end
-  local inner, outer = "\n" .. (" "):rep(indent * level), "\n" .. (" "):rep(indent * (level - 1))
-  return open .. inner .. table.concat(parts, "," .. inner) .. outer .. close
 end
 
 return M

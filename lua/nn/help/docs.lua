@@ -1,6 +1,7 @@
 -- Collects all docs at first use: from the op registry (engine/ops and kernels/pointwise.inc) and
 -- from the `---` comments of the library's files. lookup.lua shows them at the prompt,
--- reference.lua writes docs/reference.md, and tests/lua/project/docs.lua runs every example.
+-- reference.lua writes docs/reference.md, and tests/lua/project/docs.lua runs every example in a
+-- process of its own.
 --
 -- The first line of a docstring begins with the documented name, such as nn.tensor(...) or
 -- x:dim(axis); see M.objects for the names before : and "." Lines indented by four spaces are an

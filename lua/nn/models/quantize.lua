@@ -45,6 +45,7 @@ end
 --- to 8 bits with a scale per row (see nn.quantize); embeddings, norms and biases stay as they are.
 --- The model computes, evaluates and generates; it cannot be trained or saved. Error: a model that
 --- is quantized already.
+---     nn.save_hf("a-model", model)
 ---     local small = nn.quantize_weights(nn.load_model "a-model")
 ---     nn.no_grad(small, nn.tensor({{1, 2}}, {dtype = "i32"})):dims()  --> 1, 2, 256
 function M.quantize_weights(model)

@@ -1,12 +1,13 @@
 -- The settings beside a tokenizer: the names of special tokens, and the chat template, which
 -- writes a conversation as the text that a model was trained on.
 local arguments = require "nn.base.arguments"
-local encoder = require "nn.text.encoder"
+local cjson = require "cjson"
 local json = require "nn.io.json"
 local lib = require "nn.base.capi"
+local ordered = require "nn.io.ordered"
+local tables = require "nn.base.tables"
 
 local M = {}
-local Tokenizer = encoder.Tokenizer
 local token_names = {"bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token",
                      "mask_token"}
 
@@ -56,46 +57,87 @@ function M.configure(tokenizer, config, template, path, texts)
   return tokenizer
 end
 
-local function template_of(self, name)
+-- The template of a name; without one, "tool_use" where there are tools, else "default".
+local function template_of(self, name, tools)
   local templates = self.chat_templates or {}
-  local source = templates[name or "default"]
-  if source then return source end
-  local known = {}
-  for other in pairs(templates) do known[#known + 1] = other end
-  table.sort(known)
+  name = name or tools and templates.tool_use and "tool_use" or "default"
+  if templates[name] then return templates[name] end
+  local known = tables.sorted_keys(templates)
   if #known == 0 then
     lib.misuse("chat: this tokenizer has no chat template: its folder needs chat_template in "
                .. "tokenizer_config.json, or chat_template.jinja")
   end
-  lib.misuse("chat: there is no template '%s'; this tokenizer has %s", name or "default",
+  lib.misuse("chat: there is no template '%s'; this tokenizer has %s", name,
              table.concat(known, ", "))
+end
+
+local reasoning_names = {"reasoning_content", "thinking", "reasoning"}
+
+-- A message as transformers gives it to templates: without null, and with the thoughts of the model
+-- under both names that templates read.
+local function prepared(message)
+  local out, reasoning = ordered.object(), nil
+  for _, name in ipairs(reasoning_names) do
+    if reasoning == nil and message[name] ~= cjson.null then reasoning = message[name] end
+  end
+  if reasoning ~= nil then ordered.put(out, "thinking", reasoning) end
+  for _, name in ipairs(ordered.names(message)) do
+    if message[name] ~= cjson.null then ordered.put(out, name, message[name]) end
+  end
+  if reasoning ~= nil then ordered.put(out, "reasoning_content", reasoning) end
+  return out
+end
+
+local function prepared_messages(messages)
+  arguments.need(type(messages) == "table", "chat", "the argument", messages,
+                 "a list of {role=, content=} is needed")
+  if #messages == 0 then
+    lib.misuse("chat: there is no message; a list with at least one {role=, content=} is needed")
+  end
+  local out = ordered.list()
+  for i, message in ipairs(messages) do
+    arguments.need(type(message) == "table" and not json.is_list(message), "chat",
+                   "message " .. i, message, "a table {role=, content=} is needed")
+    out[i] = prepared(message)
+  end
+  return out
 end
 
 local chat_options = arguments.names "generate tools documents template values"
 
---- tokenizer:chat(messages, {generate=true, tools=nil, documents=nil, template="default",
---- values={}}) -> the text of a conversation, as the tokenizer's chat template writes it. messages:
---- a list of {role="user", content="..."}. `generate`: the text ends where the model's answer
---- begins. values: further variables of the template, such as enable_thinking. The text contains
---- special tokens: encode it with tokenizer:ids(text, {special = true}). The content of messages
---- may contain the texts of special tokens too, so check that of untrusted users. The template is
---- in the language Jinja, of which nnlua knows what chat templates use. Names in tables are written
---- in alphabetical order, and an empty table as {}. Errors: no template; a template that uses
---- anything else, with its line; a conversation that the template refuses.
+--- tokenizer:chat(messages, {generate=true, tools=nil, documents=nil, template=nil, values={}}) ->
+--- the text of a conversation, as the tokenizer's chat template writes it in transformers.
+--- messages: a list of {role="user", content="..."}, at least one. `generate`: the text ends where
+--- the model's answer begins. tools, documents: lists of tables. template: the name of a template;
+--- by default "tool_use" if there is one and tools are given, else "default". values: further
+--- variables of the template, such as enable_thinking. The text contains special tokens: encode it
+--- with tokenizer:ids(text, {special = true}). The content of messages may contain the texts of
+--- special tokens too, so check that of untrusted users. Templates write tables as JSON or as
+--- Python does. Lua tables have no order: their names are written in alphabetical order, and an
+--- empty table as {}. nn.from_json gives tables that keep the order of a JSON text, so tools should
+--- come from it. The template is in the language Jinja, of which nnlua knows what chat templates
+--- use. Errors: no template; a template that uses anything else, with its line; a conversation
+--- that the template refuses.
 ---     local words = nn.train_tokenizer("to be or not to be", {size = 258})
 ---     words.chat_templates = {default = "{{ messages[0].role }}: {{ messages[0].content }}"}
 ---     words:chat{{role = "user", content = "hello"}}  --> "user: hello"
-function Tokenizer:chat(messages, options)
+---     words.chat_templates.tool_use = "{{ tools[0] | tojson }}"
+---     local tools = nn.from_json '[{"name": "add", "arguments": []}]'
+---     words:chat({{role = "user", content = "hello"}}, {tools = tools}):find '{"name"'  --> 1, 7
+function M.chat(self, messages, options)
   options = arguments.options("chat", options, chat_options)
-  arguments.need(type(messages) == "table", "chat", "the argument", messages,
-                 "a list of {role=, content=} is needed")
+  messages = prepared_messages(messages)
   local jinja = require "nn.chat.template"
   local values = {messages = messages, tools = options.tools or jinja.NONE,
                   documents = options.documents or jinja.NONE,
                   add_generation_prompt = options.generate ~= false}
+  for _, name in ipairs {"tools", "documents"} do
+    arguments.need(options[name] == nil or json.is_list(options[name]), "chat", name,
+                   options[name], "a list of tables is needed")
+  end
   for name, text in pairs(self.token_texts or {}) do values[name] = text end
   for name, value in pairs(options.values or {}) do values[name] = value end
-  return jinja.render(template_of(self, options.template), values)
+  return jinja.render(template_of(self, options.template, options.tools), values)
 end
 
 return M

@@ -1,5 +1,6 @@
 -- What all tokenizers can do: encode texts and decode ids. bpe.lua and reader.lua make them.
 local arguments = require "nn.base.arguments"
+local chat = require "nn.text.chat"
 local decoders = require "nn.text.decoders"
 local ffi = require "ffi"
 local lib = require "nn.base.capi"
@@ -8,6 +9,7 @@ local tensor = require "nn.core.tensor"
 
 local Tokenizer = {}
 Tokenizer.__index = Tokenizer
+Tokenizer.chat = chat.chat
 local M = {Tokenizer = Tokenizer, LARGEST = 2 ^ 20}            -- the limit of ids
 
 --- new(fields) -> tokenizer. fields: kind, symbols (the texts of the tokens, by id + 1), special

@@ -89,15 +89,31 @@ t.case("every public name has a docstring with an example", function()
   print(count .. " public names")
 end)
 
+-- A Lua text of the preamble, a list of lists of texts.
+local function preamble_text()
+  local rows = {}
+  for i, name in ipairs(docs.preamble) do rows[i] = ("{%q, %q}"):format(name[1], name[2]) end
+  return "{" .. table.concat(rows, ",\n") .. "}"
+end
+
+-- Each example runs in a process and a folder of its own: what others loaded or wrote, and what the
+-- docs load, does not help it.
 local ran, checked = 0, 0
+local script = ("package.path = %q .. package.path\nprint(require('examples').run(%%q, %s))")
+  :format(root .. "/tests/lua/support/?.lua;", preamble_text():gsub("%%", "%%%%"))
 for _, entry in ipairs(public()) do
   if entry.example then
     t.case(("the example of %s is true"):format(entry.key), function()
-      local good, problem = pcall(examples.run, entry.example)
-      ran, checked = ran + 1, checked + (good and problem or 0)
-      if not good then
-        error(("%s: %s\n%s"):format(entry.where, problem, entry.example), 0)
+      ran = ran + 1
+      local own = ("%s/example-%d"):format(folder, ran)
+      files.make_folder(own)
+      files.write(own .. "/example.lua", script:format(entry.example))
+      local status, output = t.shell(
+        ("cd '%s' && ln -s ../input.txt . && $NNLUA example.lua"):format(own))
+      if status ~= 0 then
+        error(("%s: %s\n%s"):format(entry.where, output, entry.example), 0)
       end
+      checked = checked + tonumber(output:match "(%d+)\n$")
     end)
   end
 end
@@ -108,9 +124,10 @@ t.case("an example that states something wrong is detected", function()
                  "x + 1  --> {{2, 3, 4}, {5, 6, 8}}", "x:dim(3)  --> 3", "print(1)  --> 2",
                  "nn.zeros(2):mean()  --> 0.001", "x:nothing()", "x:sum()  --> nil",
                  "x:sum()  --> error: ...", "for i = 1, 2 do", "x + 1  --> {{2, 3, 4}}"}
-  for _, text in ipairs(wrong) do t.check(not pcall(examples.run, text), text .. " passes") end
-  t.same(examples.run "x:sum()  --> 21\nx:mean()  --> 3.5\nprint(x:dim(1), 'a')  --> 2\ta", 3)
-  t.same(examples.run "x:dim(3)  --> error: dim: there is no axis 3...\nx:dims()  --> 2, 3", 2)
+  local function run(text) return examples.run(text, docs.preamble) end
+  for _, text in ipairs(wrong) do t.check(not pcall(run, text), text .. " passes") end
+  t.same(run "x:sum()  --> 21\nx:mean()  --> 3.5\nprint(x:dim(1), 'a')  --> 2\ta", 3)
+  t.same(run "x:dim(3)  --> error: dim: there is no axis 3...\nx:dims()  --> 2, 3", 2)
 end)
 
 t.case("every setting of every recipe has a meaning and accepts its default", function()

@@ -1,7 +1,6 @@
 -- Runs the examples of docs: Lua code in which `code  --> value` states what the code gives. See
 -- lua/nn/help/docs.lua for how they are written.
 
-local docs = require "nn.help.docs"
 local tensor = require "nn.core.tensor"
 
 local M = {}
@@ -118,10 +117,10 @@ local function translate(text)
   return table.concat(out, "\n"), checks
 end
 
--- A table of globals that defines the names of docs.preamble when they are first used.
-local function environment(printed)
+-- A table of globals that defines the names of the preamble when they are first used.
+local function environment(printed, preamble)
   local sources = {}
-  for _, name in ipairs(docs.preamble) do sources[name[1]] = name[2] end
+  for _, name in ipairs(preamble) do sources[name[1]] = name[2] end
   local globals = {}
   function globals.print(...)
     local words = {}
@@ -136,20 +135,19 @@ local function environment(printed)
   end})
 end
 
---- run(text) -> the number of stated values that were checked. Errors: the code's own, or a value
---- that differs from the stated one.
-function M.run(text)
+--- run(text, preamble) -> the number of stated values that were checked. preamble: that of
+--- nn.help.docs, which this file does not load: an example must work without what it loads. Errors:
+--- the code's own, or a value that differs from the stated one.
+function M.run(text, preamble)
   local nn = require "nn"
   local printed = {}
-  local globals = environment(printed)
+  local globals = environment(printed, preamble)
   globals.__expect = function(stated, code) expect(printed, stated, code) end
   globals.__run = function() end
   local source, checks = translate(text)
   nn.seed(1)
-  local training = nn.training()
   setfenv(assert(loadstring(source, "=example")), globals)()
   nn.sync()
-  nn.training(training)
   return checks
 end
 

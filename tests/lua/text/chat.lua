@@ -2,39 +2,53 @@
 local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
+local ordered = require "nn.io.ordered"
 local t = require "nn.test"
 local lib = require "nn.base.capi"
 local template = require "nn.chat.template"
 local values_of = require "nn.chat.values"
 
-local golden = files.parse_json(files.read(host.root .. "/tests/golden/chat.json"))
+local golden = nn.from_json(files.read(host.root .. "/tests/golden/chat.json"))
 local folder = t.folder()
 
--- Variables of the golden conversations.
-local function variables(conversation)
-  local values = {bos_token = "<s>", eos_token = "</s>", add_generation_prompt = false,
-                  tools = values_of.NONE}
-  for name, value in pairs(conversation) do values[name] = value end
+-- Variables of a template that is rendered without a tokenizer.
+local function variables(values)
+  values.bos_token, values.eos_token, values.add_generation_prompt = "<s>", "</s>", false
+  values.tools = values.tools or values_of.NONE
   return values
+end
+
+-- A tokenizer with a chat template and the names of two special tokens.
+local function with_source(source)
+  local tokenizer = nn.train_tokenizer("aaaa", {size = 258})
+  tokenizer.chat_templates = {default = source}
+  tokenizer.token_texts = {bos_token = "<s>", eos_token = "</s>"}
+  return tokenizer
 end
 
 t.case("conversations are written as transformers writes them", function()
   for _, chat in ipairs(golden.chats) do
     local label = chat.template .. " of " .. chat.conversation
-    local values = variables(golden.conversations[chat.conversation])
-    if chat.text then
-      t.same(template.render(golden.templates[chat.template], values), chat.text, label)
-    else
-      t.fails(function() template.render(golden.templates[chat.template], values) end,
-              "the chat template")
+    local given = golden.conversations[chat.conversation]
+    local tokenizer = with_source(golden.templates[chat.template])
+    local function write()
+      return tokenizer:chat(given.messages, {
+        tools = given.tools, documents = given.documents, values = given.values,
+        generate = given.add_generation_prompt or false})
     end
+    if chat.text then t.same(write(), chat.text, label) else t.fails(write, "chat") end
   end
 end)
 
 t.case("expressions have the values that Jinja gives them", function()
   for _, pair in ipairs(golden.expressions) do
-    local good, text = pcall(template.render, "{{ " .. pair[1] .. " }}", variables {})
-    t.same(good and text or tostring(text), pair[2], pair[1])
+    local good, text = pcall(template.render, pair[1], variables {
+      data = golden.data, messages = golden.conversations.one.messages})
+    if pair[2] then
+      t.same(good and text or tostring(text), pair[2], pair[1])
+    else
+      t.check(not good and lib.is_error(text), pair[1] .. " gives " .. tostring(text))
+    end
   end
 end)
 
@@ -76,12 +90,13 @@ t.case("a template or a conversation that is not possible is refused with its li
   refused("{{ 'x'.zfill(3) }}", "the method 'zfill' is not supported")
   refused("{{ 1 is prime }}", "the test 'prime' is not supported")
   refused("{% if x %}", "the statement has no 'elif' or 'else' or 'endif'")
-  refused("{{ 1 / 2 }}", "'/' is not supported")
-  refused("{{ 1.5 }}", "fractions are not supported")
+  refused("{{ 1 / 0.0 }}", "a division by zero")
+  refused("{{ 2 ** 60 }}", "a whole number beyond 2^53")
   refused("{{ a.b }}", "'b' of an undefined value 'a'")
   refused("{{ x + 'a' }}", "'+' of an undefined value 'x'")
   refused("{{ 'é'.upper() }}", "upper is supported for ASCII only")
-  refused("{{ messages }}", "a value of kind list has no text")
+  refused("{{ namespace(a=1) }}", "a value of kind namespace has no text")
+  refused("{{ [range(2)] }}", "a view has no text; the filter list makes a list")
   refused("{{ raise_exception('no') }}", "the chat template refuses the conversation: no")
   refused("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "calls itself too often")
   refused("{% macro f() %}" .. ("{% if 1 %}"):rep(90) .. "{{ f()" .. (" ~ 1"):rep(990) .. " }}"
@@ -94,14 +109,15 @@ t.case("a template or a conversation that is not possible is refused with its li
   refused("{{ a b }}", "'b' is not expected here")
   refused("{{ 'a'.strip(1) }}", "strip needs a text, not a value of kind number")
   refused("{{ 'a,b'.split(',', 'x') }}", "split needs a whole number")
-  refused("{{ 'a b'.split(none, 1) }}", "split at white space with a limit is not supported")
+  refused("{{ 'a'.partition('') }}", "partition needs a text that is not empty")
   refused("{{ 'a' | replace('a', 'b', 'c') }}", "replace needs a whole number")
   refused("{{ [1] | join(2) }}", "join needs a text")
-  refused("{{ 'a' | indent('x') }}", "indent needs a whole number")
+  refused("{{ 'a' | indent([]) }}", "indent needs a whole number")
+  refused("{{ [1] | tojson(separators=5) }}", "tojson needs a list, not a value of kind number")
   refused("{{ 'a' | indent(1000000) }}", "indent needs a width of 0 to 100")
   refused("{{ [1] | tojson(indent=1000) }}", "tojson needs an indent of 0 to 100")
   refused("{{ 'a' is odd }}", "odd needs a whole number")
-  refused("{{ [1].keys() }}", "keys needs a dict")
+  refused("{{ [1].keys() }}", "the method 'keys' is not supported for this value")
   refused("{{ messages | map(attribute='x.y') | join }}", "'y' of an undefined value")
   refused("{{ messages | map(attribute=[]) | join }}", "an attribute of kind")
   refused("{{ messages | selectattr }}", "selectattr needs an attribute")
@@ -111,12 +127,14 @@ t.case("a template or a conversation that is not possible is refused with its li
   refused("{{ strftime_now('*t') }}", "strftime_now needs a format")
   refused("{{ '\\ud800' }}", "the escape \\u is not supported")
   refused("{{ 1" .. (" + 1"):rep(1000) .. " }}", "a tag of 2001 words and signs; 2000 are possible")
-  for _, long in ipairs {"x ~ x", "x + x", "[x, x] | join", "x * 2",
-                         "x[:20000] | replace('a', x)"} do
+  for _, long in ipairs {"x ~ x", "x + x", "[x, x] | join", "x * 2", "[1, x ~ 'a' * 39999999]",
+                         "[1, x ~ 'a' * 39999999] | tojson", "'%s%s' % (x, x)",
+                         "x[:20000] | replace('a', x)", "'{0}{0}'.format(x)",
+                         "'\\n\\n' | indent(x, true, true)"} do
     refused("{% set x = 'a' * 60000000 %}{{ " .. long .. " }}",
             "bytes; less than 100000000 are possible")
   end
-  refused("{% set x = range(600000) %}{% set x = x + x %}", "elements; 1000000 are possible")
+  refused("{% set x = range(600000) | list %}{% set x = x + x %}", "elements; 1000000 are possible")
 end)
 
 t.case("long runs of white space take time that grows with their length", function()
@@ -137,17 +155,48 @@ t.case("a tokenizer without a template, or with another one, says so", function(
           "is not {name, template}")
 end)
 
+t.case("tables of nn.from_json are written as they were read, and Lua tables sorted", function()
+  local tokenizer = with_source "{{ messages[0].x | tojson }}"
+  local text = '{"b": [], "a": {}, "z": [null, 2.0, 2, 1e+22, 1234567890123456789, "\\n/"], "c": 1}'
+  local object = nn.from_json(text)
+  local function written(x) return tokenizer:chat {{role = "user", x = x}} end
+  t.same(written(object), text)
+  t.same(written {z = 1, b = {c = 2, a = {}}}, '{"b": {"a": {}, "c": 2}, "z": 1}')
+  object.b, object.z, object.d = nil, true, 1
+  t.same(written(object), '{"a": {}, "z": true, "c": 1, "d": 1}')
+  t.same(with_source "{{ messages[0].content }}":chat(nn.from_json '[{"content": null}]'), "")
+  t.fails(function() nn.from_json "[1," end, "from_json: the text is not JSON")
+  t.fails(function() nn.from_json '{"a": {"b": 1, "\\u0062": 2}}' end, 'has the name "b" twice')
+  t.fails(function() nn.from_json "2" end, "from_json: the text is not a JSON object")
+  t.fails(function() nn.from_json {} end, "from_json: the argument is")
+end)
+
+t.case("tools select the template tool_use; what is not a conversation is refused", function()
+  local tokenizer, tools = with_source "default", nn.from_json '[{"name": "f"}]'
+  t.same(tokenizer:chat(messages, {tools = tools}), "default")
+  tokenizer.chat_templates.tool_use = "{{ tools[0].name }}"
+  t.same(tokenizer:chat(messages, {tools = tools}), "f")
+  t.same(tokenizer:chat(messages, {tools = tools, template = "default"}), "default")
+  t.fails(function() tokenizer:chat {} end, "chat: there is no message; a list with at least one")
+  t.fails(function() tokenizer:chat {role = "user"} end, "chat: there is no message")
+  t.fails(function() tokenizer:chat {messages[1], "hi"} end, "chat: message 2 is 'hi'; a table")
+  t.fails(function() tokenizer:chat(messages, {tools = {name = "f"}}) end, "chat: tools is a table")
+end)
+
 t.case("a damaged template writes a text or is refused, without an internal error", function()
   package.path = host.root .. "/tests/lua/support/?.lua;" .. package.path
   local mutate = require "mutate"
-  local names, written, refused = {}, 0, 0
-  for name in pairs(golden.templates) do names[#names + 1] = name end
-  table.sort(names)
+  local sources, written, refused = {}, 0, 0
+  for _, name in ipairs(ordered.names(golden.templates)) do
+    sources[#sources + 1] = golden.templates[name]
+  end
+  for _, pair in ipairs(golden.expressions) do sources[#sources + 1] = pair[1] end
   for number = 1, tonumber(os.getenv "FUZZ_MUTANTS") or 2000 do
     math.randomseed(number)
-    local source = mutate.bytes(golden.templates[names[number % #names + 1]])
-    local good, problem = pcall(template.render, source,
-                                variables(golden.conversations.system))
+    local good, problem = pcall(template.render, mutate.bytes(sources[number % #sources + 1]),
+                                variables {messages = golden.conversations.calls.messages,
+                                           tools = golden.conversations.calls.tools,
+                                           data = golden.data})
     if good then
       written = written + 1
     elseif lib.is_error(problem) then
