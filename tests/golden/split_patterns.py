@@ -1,5 +1,5 @@
 r"""Regular expressions of Split and Replace steps in published tokenizer.json files, by the model
-families that use them. tests/bench/tokenizer_sweep.py and make_tokenizers.py compare their matches.
+families that use them. tokenizer_families.py makes tokenizers of them.
 """
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 SPACES = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -13,6 +13,7 @@ def cased(tail, upper=UPPER, lower=LOWER):
 
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+GPT2_POSSESSIVE = (r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++(?!\S)|\s+")
 LLAMA3 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + SPACES
 QWEN2 = LLAMA3.replace("{1,3}", "")
 O200K = cased(CONTRACTIONS + "?") + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + SPACES
@@ -27,8 +28,8 @@ PATTERNS = {
     "CLIP": r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
     "Llama 3, GLM 4, Granite 4": LLAMA3,
     "Qwen 2, Qwen 3": QWEN2,
-    "Qwen 3.5": CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
-                + SPACES,
+    "Qwen 3.5": CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+                r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + SPACES,
     "o200k, MiniMax M2, GPT-OSS": O200K,
     "Tekken, Nemotron 3": cased("") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + SPACES,
     "Phi-4, DBRX": CL100K,
@@ -56,7 +57,8 @@ PATTERNS = {
     "Chameleon": r"([\t\n]|    |  )",
     "Chameleon, images": "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
     "Youtu": "[\uac00-\ud7a3\u3131-\u318e]+|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b"
-             "\uff0c\u3001-\u303f\ufe30-\ufe4f]+|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+             "\uff0c\u3001-\u303f\ufe30-\ufe4f]+|[\u3105-\u312f]+"
+             "|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
     "lines": "[^\n]+|[\n]+",
     "first of a line": r"(?<!\n)^",
 }
