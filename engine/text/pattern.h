@@ -40,6 +40,7 @@ public:
             rest = at = matched = stop;
         }
         if (rest < end) call(rest, end, false);
+        if (retries.capacity() > 1 << 16) std::vector<Retry>().swap(retries);
     }
 
 private:

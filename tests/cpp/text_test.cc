@@ -217,7 +217,7 @@ TEST_CASE("regular expressions that are not supported are refused with the reaso
                                                          {"(?i:ss)", "in another case"},
                                                          {"(?i:f(?:i))", "in another case"},
                                                          {"\\u12", "a bad number"},
-                                                         {"\\012", "an octal escape"},
+                                                         {"\\012", "this escape"},
                                                          {"\\p{Greeks}", "known scripts"},
                                                          {"+a", "without its meaning"},
                                                          {"(?<=a+)b", "no fixed number"},
