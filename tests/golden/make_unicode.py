@@ -179,8 +179,9 @@ def main():
         "categories": categories(), "lower": lowercase(), "word": ranges(word),
         "numeric": ranges(single_pieces(pre_tokenizers.Digits(True))),
         "punctuation": ranges(single_pieces(pre_tokenizers.Punctuation("isolated"))),
-        "control": ranges(removed_by(bert(clean_text=True))),
-        **{f"script_{name.lower()}": ranges(matched(rf"\p{{{name}}}")) for name in SCRIPTS}})
+        "control": ranges(removed_by(bert(clean_text=True)))})
+    write("scripts.lua", {f"script_{name.lower()}": ranges(matched(rf"\p{{{name}}}"))
+                          for name in SCRIPTS})
     write("marks.lua", {
         "nonspacing": ranges(removed_by(bert(strip_accents=True))),
         "combining": ranges(removed_by(normalizers.StripAccents())),
