@@ -179,7 +179,7 @@ public:
     ReplacePattern(const std::string& from, std::string to) : from(from), to(std::move(to)) {}
     void apply(std::string_view text, std::string& out, bool& begins) const override {
         from.each(text, [&](const char* first, const char* last, bool is_match) {
-            if (is_match && to.empty() && first == text.data()) begins = false;
+            if (is_match && to.empty() && first == text.data() && first < last) begins = false;
             if (is_match) {
                 out += to;
             } else {

@@ -1,6 +1,9 @@
-// Runs the expressions of pattern.h: backtracking over nodes. Only a node with alternatives or
-// repetitions calls itself for what follows, so the depth is limited by the expression.
+// Runs the expressions of pattern.h: backtracking over nodes, with a stack of its own. Only what
+// looks around and atomic groups call run(), so the depth is limited by the expression.
 #include "engine/text/pattern.h"
+
+#include <algorithm>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/base/interrupts.h"
@@ -8,86 +11,170 @@
 
 namespace nn::text {
 
-bool CharacterSet::contains_other(char32_t code) const {
-    const uint32_t bit = 1u << unicode().category(code);
-    bool inside = categories & bit;
-    for (const auto& [first, last] : ranges) inside = inside || (code >= first && code <= last);
-    return inside != negated;
-}
-
-void CharacterSet::finish() {
-    for (char32_t code = 0; code < 128; ++code) ascii[code] = contains_other(code);
+void Pattern::begin_search(std::string_view text) const {
+    begin = text.data();
+    end = begin + text.size();
+    retries.clear();
+    most_work = work + 100'000'000 + 100 * int64_t(text.size());
 }
 
 void Pattern::check_work() const {
     constexpr int64_t interval = 1 << 16;
+    constexpr size_t most_retries = 1 << 24;
     work += interval - left;
     left = interval;
     check_interrupt();
-    if (work > most_work)
+    if (work > most_work || retries.size() > most_retries)
         fail("a regular expression of the tokenizer takes too long for this text");
 }
 
-// A node with a set, and what follows it.
-const char* Pattern::run_set(const Node& node, const char* at, const char* end) const {
-    const auto step = [&](const char* p) -> const char* {
-        if (p >= end) return nullptr;
-        const Character c = decode(p, end);
-        return node.set.contains(c.code) ? p + c.length : nullptr;
-    };
-    const char* first = at;  // behind the least number of repetitions
-    for (int32_t i = 0; i < node.least; ++i)
-        if (!(first = step(first))) return nullptr;
-    if (node.mode == Mode::lazy) {
-        for (int32_t count = node.least;; ++count) {
-            if (const char* stop = run(node.next, first, end)) return stop;
-            if (count == node.most || !(first = step(first))) return nullptr;
-        }
-    }
-    const char* last = first;
-    for (int32_t count = node.least; count < node.most; ++count) {
-        const char* const next = step(last);
-        if (!next) break;
-        last = next;
-    }
-    spend(last - at);
-    if (node.mode == Mode::possessive) return run(node.next, last, end);
-    for (;;) {
-        if (const char* stop = run(node.next, last, end)) return stop;
+// The end of the character at `at`; nullptr if the set does not contain it.
+inline const char* Pattern::behind(const CharacterSet& set, const char* at) const {
+    if (at >= end) return nullptr;
+    if (uint8_t(*at) < 128) return set.contains_ascii(uint8_t(*at)) ? at + 1 : nullptr;
+    const Character c = decode(at, end);
+    return set.contains(c.code) ? at + c.length : nullptr;
+}
+
+// Whether a repeated set that ends at `last` may end earlier too.
+inline bool Pattern::shortens(const Node& node, const char* first, const char* last) const {
+    if (last == first) return false;
+    return node.most > 1 || node.following[no_byte] || node.following[uint8_t(*first)];
+}
+
+// The last end of a repeated set, not behind `last`, at which what follows may begin.
+const char* Pattern::shortened(const Node& node, const char* first, const char* last) const {
+    if (node.following[no_byte]) return last;
+    while (last == end || !node.following[uint8_t(*last)]) {
         if (last == first) return nullptr;
         last -= decode_before(first, last).length;
+        spend(1);
+    }
+    return last;
+}
+
+inline bool Pattern::begin_repeated(const Node& node, int32_t index, const char*& at) const {
+    const char* first = at;  // behind the least number of repetitions
+    spend(node.least);
+    for (int32_t i = 0; i < node.least; ++i)
+        if (!(first = behind(*node.set, first))) return false;
+    const char* last = first;
+    if (node.mode == Mode::lazy) {
+        Retry retry{index, first, {}};
+        retry.count = node.least;
+        retries.push_back(retry);
+    } else {
+        for (int32_t count = node.least; count < node.most; ++count) {
+            const char* const next = behind(*node.set, last);
+            if (!next) break;
+            last = next;
+        }
+        spend(last - first);
+        if (node.mode == Mode::greedy && nodes[size_t(node.next)].kind != Kind::accept) {
+            last = shortened(node, first, last);
+            if (!last) return false;
+            if (shortens(node, first, last)) retries.push_back({index, last, {first}});
+        }
+    }
+    at = last;
+    return true;
+}
+
+inline bool Pattern::choose(int32_t& index, const char* at, uint64_t to_try) const {
+    if (!to_try) return false;
+    const uint64_t others = to_try & (to_try - 1);
+    if (others) {
+        Retry retry{index, at, {}};
+        retry.to_try = others;
+        retries.push_back(retry);
+    }
+    index = nodes[size_t(index)].alternatives[size_t(__builtin_ctzll(to_try))];
+    return true;
+}
+
+bool Pattern::is_at(PatternItem::Kind anchor, const char* at) const {
+    using Anchor = PatternItem::Kind;
+    switch (anchor) {
+        case Anchor::line_begin: return at == begin || (at[-1] == '\n' && at < end);
+        case Anchor::line_end: return at == end || *at == '\n';
+        case Anchor::text_begin: return at == begin;
+        case Anchor::text_end: return at == end;
+        case Anchor::last_line_end: return at == end || (*at == '\n' && at + 1 == end);
+        default: break;
+    }
+    const bool before = at > begin && words->contains(decode_before(begin, at).code);
+    return (before != (at < end && words->contains(decode(at, end).code))) ==
+           (anchor == Anchor::word_edge);
+}
+
+bool Pattern::looks(const Node& node, const char* at) const {
+    if (node.kind == Kind::look_behind) {
+        for (int32_t i = 0; i < node.least; ++i) {
+            if (at == begin) return node.negative;
+            at -= decode_before(begin, at).length;
+        }
+    }
+    return (run(node.alternatives[0], at) != nullptr) != node.negative;
+}
+
+bool Pattern::retry(int32_t& index, const char*& at) const {
+    spend(1);
+    const Retry last = retries.back();
+    retries.pop_back();
+    const Node& node = nodes[size_t(last.node)];
+    index = last.node;
+    at = last.at;
+    if (node.kind == Kind::choice) return choose(index, at, last.to_try);
+    index = node.next;
+    if (node.mode == Mode::lazy) {
+        if (last.count == node.most || !(at = behind(*node.set, at))) return false;
+        Retry next{last.node, at, {}};
+        next.count = last.count + 1;
+        retries.push_back(next);
+        return true;
+    }
+    at = shortened(node, last.first, at - decode_before(last.first, at).length);
+    if (!at) return false;
+    if (shortens(node, last.first, at)) retries.push_back({last.node, at, {last.first}});
+    return true;
+}
+
+const char* Pattern::run(int32_t index, const char* at) const {
+    const size_t base = retries.size();
+    for (;;) {
+        const Node& node = nodes[size_t(index)];
+        const int32_t here = std::exchange(index, node.next);
+        bool holds = true;
+        spend(1);
+        switch (node.kind) {
+            case Kind::accept: retries.resize(base); return at;
+            case Kind::set: holds = (at = behind(*node.set, at)) != nullptr; break;
+            case Kind::repeated_set: holds = begin_repeated(node, here, at); break;
+            case Kind::choice:
+                index = here;
+                holds = choose(index, at, node.to_try[at < end ? uint8_t(*at) : no_byte]);
+                break;
+            case Kind::anchor: holds = is_at(node.anchor, at); break;
+            case Kind::look_ahead:
+            case Kind::look_behind: holds = looks(node, at); break;
+            case Kind::atomic: holds = (at = run(node.alternatives[0], at)) != nullptr;
+        }
+        while (!holds) {
+            if (retries.size() == base) return nullptr;
+            holds = retry(index, at);
+        }
     }
 }
 
-const char* Pattern::run(int32_t index, const char* at, const char* end) const {
-    spend(1);
-    for (;;) {
-        const Node& node = nodes[size_t(index)];
-        switch (node.kind) {
-            case Kind::accept: return at;
-            case Kind::set:
-                if (node.least == 1 && node.most == 1) {
-                    if (at >= end) return nullptr;
-                    const Character c = decode(at, end);
-                    if (!node.set.contains(c.code)) return nullptr;
-                    at += c.length;
-                    break;
-                }
-                return run_set(node, at, end);
-            case Kind::look_ahead:
-                if ((run(node.alternatives[0], at, end) != nullptr) == node.negative)
-                    return nullptr;
-                break;
-            case Kind::group:
-                for (size_t i = 0; i < node.alternatives.size(); ++i) {
-                    const Beginnings& begins = node.beginnings[i];
-                    if (!begins[empty_match] && (at >= end || !begins[uint8_t(*at)])) continue;
-                    if (const char* stop = run(node.alternatives[i], at, end)) return stop;
-                }
-                if (node.least > 0) return nullptr;
-        }
-        index = node.next;
-    }
+// Where to search on after no match begins at `at`. If the expression begins with any number of
+// characters of a set, none begins before the next character outside the set either.
+const char* Pattern::behind_failure(const char* at) const {
+    const Node& node = nodes[size_t(start)];
+    const char* next = at + decode(at, end).length;
+    if (node.kind != Kind::repeated_set || node.most != INT_MAX) return next;
+    while (const char* const stop = behind(*node.set, at)) at = stop;
+    spend(at - next);
+    return std::max(at, next);
 }
 
 }  // namespace nn::text

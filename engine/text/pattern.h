@@ -1,83 +1,92 @@
-// Regular expressions as tokenizer.json files use them to split text. Supported: characters, sets
-// ([...], \p{...}, \s, \d, their negations), groups with alternatives, (?i:...) with ASCII letters,
-// look-ahead, and the quantifiers ? * + {m,n}, also lazy and possessive; a group can only have ?.
-// Anything else is refused.
+// Regular expressions as tokenizer.json files use them to split text, with the meaning that
+// Oniguruma gives them. Supported: characters, sets ([...] with sets in them and &&, \p{...}, \s,
+// \d, \w, their negations), groups with alternatives, atomic groups, (?i:...) with ASCII letters,
+// look-ahead, look-behind of a fixed number of characters, the anchors ^ $ \A \z \Z \b \B, and the
+// quantifiers ? * + {m,n}, also lazy and possessive. Anything else is refused.
 #pragma once
-#include <array>
 #include <bitset>
 #include <cstdint>
+#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "engine/text/character_set.h"
+#include "engine/text/pattern_tree.h"
 #include "engine/text/utf8.h"
 
 namespace nn::text {
 
-class CharacterSet {
-public:
-    bool contains(char32_t code) const {
-        if (code < 128) return ascii[code];
-        return contains_other(code);
-    }
-    void add(char32_t first, char32_t last) { ranges.emplace_back(first, last); }
-    // A code point has one category, so all that have others are add_categories(~bits).
-    void add_categories(uint32_t bits) { categories |= bits; }
-    void negate() { negated = !negated; }
-    void finish();  // fills `ascii`
-
-private:
-    bool contains_other(char32_t code) const;
-
-    std::bitset<128> ascii;
-    uint32_t categories = 0;
-    std::vector<std::pair<char32_t, char32_t>> ranges;
-    bool negated = false;
-};
-
 class Pattern {
 public:
-    // Throws Error if the expression is not supported, or may match the empty text.
+    // Throws Error if the expression is not supported.
     explicit Pattern(const std::string& source);
+    Pattern(const Pattern&) = delete;
 
     // Calls each(first, last, is_match) for the matches from left to right, and for the text
-    // between them. Throws Error where the work is out of proportion to the text.
-    template <class F> void each(std::string_view text, F call) const {
-        const char *at = text.data(), *const end = at + text.size(), *rest = at;
-        most_work = work + 100'000'000 + 100 * int64_t(text.size());
-        while (at < end) {
-            const char* const stop = run(start, at, end);
-            if (!stop) {
-                at += decode(at, end).length;
+    // between them. A match may be empty, but not directly behind another one. Throws Error where
+    // the work is out of proportion to the text.
+    template <class F> void each(std::string_view given, F call) const {
+        const char *at = given.data(), *rest = at, *matched = nullptr;
+        begin_search(given);
+        while (at <= end && begin < end) {
+            const char* const stop = run(start, at);
+            if (!stop || (stop == at && at == matched)) {
+                if (at == end) break;
+                at = stop ? at + decode(at, end).length : behind_failure(at);
                 continue;
             }
             if (rest < at) call(rest, at, false);
             call(at, stop, true);
-            rest = at = stop;
+            rest = at = matched = stop;
         }
         if (rest < end) call(rest, end, false);
+        if (retries.capacity() > 1 << 16) std::vector<Retry>().swap(retries);
     }
 
 private:
     friend class PatternCompiler;
-    enum class Kind { set, group, look_ahead, accept };
-    enum class Mode { greedy, lazy, possessive };
-    // The bytes that a match may begin with; and whether it may be empty.
-    static constexpr size_t empty_match = 256;
+    using Mode = PatternItem::Mode;
+    enum class Kind { set, repeated_set, choice, anchor, look_ahead, look_behind, atomic, accept };
+    // The bytes that a match may begin with; and whether it may begin without one.
+    static constexpr size_t no_byte = 256;
     using Beginnings = std::bitset<257>;
     struct Node {
         Kind kind = Kind::accept;
-        CharacterSet set;
-        int32_t least = 1, most = 1;  // repetitions; a group has most 1
-        Mode mode = Mode::greedy;
-        bool negative = false;  // a look-ahead that must fail
-        int32_t next = -1;
-        std::vector<int32_t> alternatives;  // first nodes; a look-ahead's end with accept
-        std::vector<Beginnings> beginnings;
+        const CharacterSet* set = nullptr;
+        int32_t least = 1, most = 1;  // repetitions of the set; characters of a look-behind: least
+        Mode mode = Mode::greedy;     // of a repeated set
+        PatternItem::Kind anchor = PatternItem::Kind::line_begin;
+        bool negative = false;  // a look-ahead or look-behind that must fail
+        int32_t next = -1;      // not of a choice
+        // First nodes. Those of a choice go on behind it; of others there is one, up to an accept.
+        std::vector<int32_t> alternatives;
+        // Of a choice: by the next byte or no_byte, the alternatives to try, as bits.
+        std::vector<uint64_t> to_try;
+        Beginnings following;  // of a repeated set: how what follows it may begin
     };
+    // Where to go on after a failure: at a node, with what it has left to try.
+    struct Retry {
+        int32_t node;
+        const char* at;
+        union {
+            const char* first;  // a greedy set: the fewest repetitions end here
+            int64_t count;      // a lazy set: repetitions so far
+            uint64_t to_try;    // a choice
+        };
+    };
+
+    void begin_search(std::string_view text) const;
     // The end of the match of the nodes from `node` on that begins at `at`; nullptr: none.
-    const char* run(int32_t node, const char* at, const char* end) const;
-    const char* run_set(const Node& node, const char* at, const char* end) const;
+    const char* run(int32_t node, const char* at) const;
+    bool retry(int32_t& node, const char*& at) const;  // takes the last Retry; false: it fails
+    bool begin_repeated(const Node& node, int32_t index, const char*& at) const;
+    bool choose(int32_t& node, const char* at, uint64_t to_try) const;
+    const char* behind(const CharacterSet& set, const char* at) const;
+    bool shortens(const Node& node, const char* first, const char* last) const;
+    const char* shortened(const Node& node, const char* first, const char* last) const;
+    bool is_at(PatternItem::Kind anchor, const char* at) const;
+    bool looks(const Node& node, const char* at) const;
+    const char* behind_failure(const char* at) const;
 
     void spend(int64_t amount) const {
         left -= amount;
@@ -86,8 +95,13 @@ private:
     void check_work() const;
 
     std::vector<Node> nodes;
+    std::map<Ranges, CharacterSet> sets;
+    const CharacterSet* words = nullptr;  // for \b
     int32_t start = 0;
-    // In calls of run() and bytes: done before the last check, its limit, and until the next check.
+    // The search that is under way.
+    mutable const char *begin = nullptr, *end = nullptr;
+    mutable std::vector<Retry> retries;
+    // In nodes and bytes: done before the last check, its limit, and until the next check.
     mutable int64_t work = 0, most_work = 0, left = 0;
 };
 

@@ -1,53 +1,48 @@
-// Compiles the expressions of pattern.h. A sequence is compiled from its end, so that every node
-// knows the one that follows it.
-#include <climits>
+// Parses the expressions of pattern.h, in the syntax of Oniguruma.
 #include <cstring>
+#include <map>
 
 #include "engine/base/error.h"
-#include "engine/text/pattern.h"
+#include "engine/text/pattern_tree.h"
 #include "engine/text/unicode.h"
 
 namespace nn::text {
 
-class PatternCompiler {
-public:
-    PatternCompiler(Pattern& pattern, const std::string& text)
-        : out(pattern), source(text), at(source.data()), end(at + source.size()) {}
+namespace {
 
-    void compile() {
-        const std::vector<Sequence> alternatives = parse_alternatives(0);
+using Item = PatternItem;
+using Kind = Item::Kind;
+using Mode = Item::Mode;
+
+constexpr char32_t no_character = invalid;  // for a class such as \s
+
+class Parser {
+public:
+    explicit Parser(const std::string& text)
+        : source(text), at(source.data()), end(at + source.size()) {}
+
+    std::vector<Item::Sequence> parse() {
+        std::vector<Item::Sequence> alternatives = parse_alternatives(0);
         if (at < end) refuse("a ')' without '('");
-        const int32_t accept = add({});
-        Item all;
-        all.kind = Pattern::Kind::group;
-        all.alternatives = alternatives;
-        out.start = emit(all, accept);
-        if (beginnings(out.start)[Pattern::empty_match]) refuse("it may match the empty text");
+        return alternatives;
     }
 
 private:
-    using Kind = Pattern::Kind;
-    using Mode = Pattern::Mode;
-    struct Item;
-    using Sequence = std::vector<Item>;
-    struct Item {
-        Kind kind = Kind::set;
-        CharacterSet set;
-        int32_t least = 1, most = 1;
-        Mode mode = Mode::greedy;
-        bool negative = false;
-        std::vector<Sequence> alternatives;
-    };
-
     [[noreturn]] void refuse(const char* why) const {
         fail("the regular expression '%s' is not supported: %s, at byte %d", source.c_str(), why,
              int(at - source.data()));
     }
-    bool next(const char* text) {  // takes the text if it comes next
+    bool comes(const char* text) const {
         const size_t length = std::strlen(text);
-        if (size_t(end - at) < length || std::memcmp(at, text, length) != 0) return false;
-        at += length;
+        return size_t(end - at) >= length && std::memcmp(at, text, length) == 0;
+    }
+    bool next(const char* text) {  // takes the text if it comes next
+        if (!comes(text)) return false;
+        at += std::strlen(text);
         return true;
+    }
+    bool comes_one_of(const char* signs) const {
+        return at < end && *at && std::strchr(signs, *at);
     }
     char32_t take() {
         if (at >= end) refuse("it ends too early");
@@ -57,14 +52,13 @@ private:
         return c.code;
     }
 
-    // --- Parsing ---
-
-    std::vector<Sequence> parse_alternatives(int depth) {
+    std::vector<Item::Sequence> parse_alternatives(int depth) {
         if (depth > 20) refuse("its groups are nested too deeply");
-        std::vector<Sequence> alternatives(1);
+        std::vector<Item::Sequence> alternatives(1);
         while (at < end && *at != ')') {
             if (next("|")) {
                 alternatives.emplace_back();
+                before = no_character;
             } else {
                 alternatives.back().push_back(parse_item(depth));
             }
@@ -72,14 +66,35 @@ private:
         return alternatives;
     }
 
+    // In (?i:...), one character stands for two letters: U+00DF for ss, U+FB01 for fi.
+    void refuse_joined() {
+        const char32_t letter = ignores_case ? uint8_t(*at) | 0x20u : no_character;
+        const bool joined = before == 's'   ? letter == 's' || letter == 't'
+                            : before == 'f' ? letter == 'f' || letter == 'i' || letter == 'l'
+                                            : false;
+        if (joined) refuse("two letters in (?i:...) that are one character in another case");
+        before = letter;
+    }
+
     Item parse_item(int depth) {
         Item item;
         if (next("(")) {
             parse_group(item, depth);
-        } else {
-            parse_set(item.set);
+        } else if (!parse_anchor(item)) {
+            refuse_joined();
+            item.set = parse_set();
         }
-        parse_quantifier(item);
+        while (comes_one_of("?*+{")) {
+            if (item.kind != Kind::set && item.kind != Kind::group)
+                refuse("a quantifier behind something without characters");
+            if (item.least != 1 || item.most != 1 || item.mode != Mode::greedy) {
+                Item outer;
+                outer.kind = Kind::group;
+                outer.alternatives = {{item}};
+                item = outer;
+            }
+            parse_quantifier(item);
+        }
         return item;
     }
 
@@ -91,9 +106,16 @@ private:
         } else if (next("?!")) {
             item.kind = Kind::look_ahead;
             item.negative = true;
+        } else if (next("?<=")) {
+            item.kind = Kind::look_behind;
+        } else if (next("?<!")) {
+            item.kind = Kind::look_behind;
+            item.negative = true;
+        } else if (next("?>")) {
+            item.mode = Mode::possessive;
         } else if (next("?i:")) {
             ignores_case = true;
-        } else if (!next("?:") && at < end && *at == '?') {
+        } else if (!next("?:") && comes("?")) {
             refuse("a group of this kind");
         }
         item.alternatives = parse_alternatives(depth + 1);
@@ -101,31 +123,42 @@ private:
         ignores_case = outer;
     }
 
+    bool parse_anchor(Item& item) {
+        static const std::pair<const char*, Kind> anchors[] = {
+            {"^", Kind::line_begin},    {"$", Kind::line_end},        {"\\A", Kind::text_begin},
+            {"\\z", Kind::text_end},    {"\\Z", Kind::last_line_end}, {"\\b", Kind::word_edge},
+            {"\\B", Kind::no_word_edge}};
+        for (const auto& [text, kind] : anchors) {
+            if (!next(text)) continue;
+            item.kind = kind;
+            return true;
+        }
+        return false;
+    }
+
     void parse_quantifier(Item& item) {
+        const bool braces = next("{");
+        if (braces) {
+            item.least = comes(",") ? 0 : number();
+            item.most = next(",") ? (comes("}") ? INT_MAX : number()) : item.least;
+            if (!next("}") || item.most < item.least || item.most == 0)
+                refuse("a quantifier in {} that is not {m,n}");
+            // As in Ruby, {n}? is (?:...{n})?, and {m,n}+ is (?:...{m,n})+.
+            if (item.least < item.most && next("?")) item.mode = Mode::lazy;
+            return;
+        }
         if (next("?")) {
             item.least = 0;
         } else if (next("*")) {
             item.least = 0, item.most = INT_MAX;
         } else if (next("+")) {
             item.most = INT_MAX;
-        } else if (next("{")) {
-            item.least = number();
-            item.most = next(",") ? (at < end && *at == '}' ? INT_MAX : number()) : item.least;
-            if (!next("}") || item.most < item.least || item.most == 0)
-                refuse("a quantifier in {} that is not {m,n}");
-            if (at < end && (*at == '?' || *at == '+')) refuse("a quantifier behind {}");
-        } else {
-            return;
         }
         if (next("?")) {
             item.mode = Mode::lazy;
         } else if (next("+")) {
             item.mode = Mode::possessive;
         }
-        if (at < end && std::strchr("?*+{", *at)) refuse("a quantifier of a quantifier");
-        if (item.kind == Kind::set) return;
-        if (item.kind == Kind::look_ahead || item.most != 1 || item.mode != Mode::greedy)
-            refuse("a quantifier behind a group that is not '?'");
     }
 
     int32_t number() {
@@ -138,174 +171,142 @@ private:
     }
 
     // One character, a class such as \p{L}, '.', or [...].
-    void parse_set(CharacterSet& set) {
-        if (next("[")) {
-            parse_brackets(set);
-        } else if (next(".")) {
-            set.add('\n', '\n');
-            set.negate();
-        } else if (at < end && std::strchr("^$*+?{})", *at)) {
-            refuse("a sign without its meaning here");
-        } else if (next("\\")) {
-            parse_escape(set);
+    Ranges parse_set() {
+        if (next("[")) return parse_brackets(0);
+        if (next(".")) return complement({{'\n', '\n'}});
+        if (comes_one_of("*+?{})")) refuse("a sign without its meaning here");
+        char32_t code = no_character;
+        const Ranges set = parse_single(code);
+        return ignores_case && code != no_character ? in_both_cases(set) : set;
+    }
+
+    // A character, or what follows a backslash. code: the character, or no_character.
+    Ranges parse_single(char32_t& code) {
+        if (next("\\")) return parse_escape(code);
+        code = take();
+        return {{code, code}};
+    }
+
+    // Only for ASCII: to its letters, the long s and the sign of Kelvin are equal too.
+    Ranges in_both_cases(const Ranges& set) const {
+        if (!set.empty() && set.back().second >= 128)
+            refuse("a character beyond ASCII in (?i:...)");
+        Ranges out = set;
+        for (char32_t lower = 'a'; lower <= 'z'; ++lower) {
+            const char32_t upper = lower - 0x20;
+            if (intersection(set, {{upper, upper}, {lower, lower}}).empty()) continue;
+            out = united(out, {{upper, upper}, {lower, lower}});
+            if (lower == 's') out = united(out, {{0x17F, 0x17F}});
+            if (lower == 'k') out = united(out, {{0x212A, 0x212A}});
+        }
+        return out;
+    }
+
+    Ranges parse_escape(char32_t& code) {
+        static const std::map<char32_t, char32_t> controls = {
+            {'n', '\n'}, {'r', '\r'}, {'t', '\t'}, {'f', '\f'}, {'v', '\v'}, {'a', 7}, {'e', 27}};
+        code = take();
+        const char32_t letter = code;
+        if (const auto control = controls.find(code); control != controls.end()) {
+            code = control->second;
+        } else if (code == '0' && !comes_one_of("01234567")) {
+            code = 0;
+        } else if (code == 'u' || code == 'x') {
+            code = parse_number_of_character(code);
         } else {
-            add_character(set, take());
+            const bool special = (code >= '0' && code <= '9') || (code | 0x20) - 'a' < 26u;
+            if (special) code = no_character;
         }
-        set.finish();
-    }
-
-    void add_character(CharacterSet& set, char32_t code) {
-        set.add(code, code);
-        if (!ignores_case) return;
-        if (code >= 128) refuse("a character beyond ASCII in (?i:...)");
-        const char32_t lower = code | 0x20;
-        if (lower < 'a' || lower > 'z') return;
-        set.add(lower, lower);
-        set.add(lower - 0x20, lower - 0x20);
-        if (lower == 's') set.add(0x17F, 0x17F);    // the long s
-        if (lower == 'k') set.add(0x212A, 0x212A);  // the sign of Kelvin
-    }
-
-    // Behind a backslash: a class; or a character, which it returns.
-    char32_t parse_escape(CharacterSet& set) {
-        const char32_t code = take();
-        if (code == '0' && at < end && *at >= '0' && *at <= '9') refuse("an octal escape");
-        switch (code) {
-            case 'n':
-            case 'r':
-            case 't':
-            case 'f':
-            case 'v':
-            case '0': {
-                const char32_t value = code == 'n'   ? '\n'
-                                       : code == 'r' ? '\r'
-                                       : code == 't' ? '\t'
-                                       : code == 'f' ? '\f'
-                                       : code == 'v' ? '\v'
-                                                     : 0;
-                set.add(value, value);
-                return value;
-            }
-            case 's': add_space(set, false); return invalid;
-            case 'S': add_space(set, true); return invalid;
-            case 'd': set.add_categories(Unicode::category_bits("Nd")); return invalid;
-            case 'D': set.add_categories(~Unicode::category_bits("Nd")); return invalid;
-            case 'p': add_property(set, false); return invalid;
-            case 'P': add_property(set, true); return invalid;
-            default: break;
+        if (code != no_character) return {{code, code}};
+        switch (letter) {
+            case 's': return spaces();
+            case 'S': return complement(spaces());
+            case 'd': return ranges_of_categories(Unicode::category_bits("Nd"));
+            case 'D': return ranges_of_categories(~Unicode::category_bits("Nd"));
+            case 'w': return ranges_of_words(in_brackets);
+            case 'W': return complement(ranges_of_words(in_brackets));
+            case 'p': return parse_property(false);
+            case 'P': return parse_property(true);
+            default: refuse("this escape");
         }
-        const bool letter = (code >= '0' && code <= '9') || (code | 0x20) - 'a' < 26u;
-        if (letter || code >= 128) refuse("this escape");
-        add_character(set, code);
-        return code;
     }
 
-    void add_property(CharacterSet& set, bool outside) {
+    // \uHHHH, \xHH or \x{H...}, behind the letter.
+    char32_t parse_number_of_character(char32_t letter) {
+        const bool braces = letter == 'x' && next("{");
+        char32_t value = 0;
+        int digits = 0;
+        for (; digits < (braces ? 6 : letter == 'u' ? 4 : 2); ++digits) {
+            if (!comes_one_of("0123456789abcdefABCDEF")) break;
+            const char32_t c = take();
+            value = value << 4 | (c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
+        }
+        const bool whole = braces ? digits > 0 && next("}") : digits == (letter == 'u' ? 4 : 2);
+        if (!whole || value >= invalid || (letter == 'x' && !braces && value >= 128))
+            refuse("a bad number of a character");
+        return value;
+    }
+
+    Ranges parse_property(bool outside) {
         if (!next("{")) refuse("\\p without {}");
         outside = next("^") != outside;
         std::string name;
         while (at < end && *at != '}') name += *at++;
-        const uint32_t bits = Unicode::category_bits(name);
-        if (!next("}") || !bits) refuse("a property that is no general category");
-        set.add_categories(outside ? ~bits : bits);
+        const Ranges set = ranges_of_property(name);
+        if (!next("}") || set.empty())
+            refuse("a property that is neither a general category nor one of the known scripts");
+        return outside ? complement(set) : set;
     }
 
-    void add_space(CharacterSet& set, bool outside) {
-        if (outside) {
-            if (in_brackets) refuse("\\S in brackets");
-            add_space(set, false);
-            return set.negate();
-        }
-        set.add_categories(Unicode::category_bits("Z"));
-        set.add(9, 13);
-        set.add(0x85, 0x85);
+    static Ranges spaces() {
+        return united(ranges_of_categories(Unicode::category_bits("Z")), {{9, 13}, {0x85, 0x85}});
     }
 
-    void parse_brackets(CharacterSet& set) {
-        if (ignores_case) refuse("brackets in (?i:...)");
+    // Behind '[': a union of characters, ranges and classes; && between unions intersects them.
+    Ranges parse_brackets(int depth) {
+        if (depth > 20) refuse("its brackets are nested too deeply");
         const bool negated = next("^");
         in_brackets = true;
+        Ranges whole = complement({}), part;
         bool any = false;
-        while (!next("]")) {
-            if (at < end && *at == '[') refuse("brackets in brackets");
-            if (next("&&")) refuse("an intersection");
-            const char32_t first = next("\\") ? parse_escape(set) : take_single(set);
-            any = true;
-            if (end - at >= 2 && *at == '-' && at[1] != ']') {
-                ++at;
-                CharacterSet unused;
-                const char32_t last = next("\\") ? parse_escape(unused) : take();
-                if (first == invalid || last == invalid || last < first) refuse("a bad range");
-                set.add(first, last);
+        for (; !next("]"); any = true) {
+            if (next("&&")) {
+                if (!any || comes("]")) refuse("an intersection with nothing");
+                whole = intersection(whole, part);
+                part.clear();
+            } else {
+                part = united(part, parse_member(depth));
             }
         }
         if (!any) refuse("empty brackets");
-        in_brackets = false;
-        if (negated) set.negate();
-    }
-    char32_t take_single(CharacterSet& set) {
-        const char32_t code = take();
-        set.add(code, code);
-        return code;
+        in_brackets = depth > 0;
+        whole = intersection(whole, part);
+        if (ignores_case) whole = in_both_cases(whole);
+        return negated ? complement(whole) : whole;
     }
 
-    // --- Nodes ---
-
-    int32_t add(Pattern::Node node) {
-        out.nodes.push_back(std::move(node));
-        if (out.nodes.size() > 10000) refuse("it is too long");
-        return int32_t(out.nodes.size()) - 1;
+    Ranges parse_member(int depth) {
+        if (comes("[:")) refuse("a class of POSIX");
+        if (next("[")) return parse_brackets(depth + 1);
+        char32_t first = no_character, last = no_character;
+        const Ranges single = parse_single(first);
+        if (!comes("-") || comes("-]") || comes("-&&")) return single;
+        next("-");
+        if (!comes("[")) parse_single(last);
+        if (first == no_character || last == no_character || last < first) refuse("a bad range");
+        return {{first, last}};
     }
 
-    int32_t emit(const Sequence& sequence, int32_t next_node) {
-        for (auto item = sequence.rbegin(); item != sequence.rend(); ++item)
-            next_node = emit(*item, next_node);
-        return next_node;
-    }
-
-    int32_t emit(const Item& item, int32_t next_node) {
-        Pattern::Node node;
-        node.kind = item.kind;
-        node.set = item.set;
-        node.least = item.least;
-        node.most = item.most;
-        node.mode = item.mode;
-        node.negative = item.negative;
-        node.next = next_node;
-        if (item.kind == Kind::look_ahead) {
-            Item inner;
-            inner.kind = Kind::group;
-            inner.alternatives = item.alternatives;
-            node.alternatives = {emit(inner, add({}))};
-        } else if (item.kind == Kind::group) {
-            for (const Sequence& sequence : item.alternatives) {
-                node.alternatives.push_back(emit(sequence, next_node));
-                node.beginnings.push_back(beginnings(node.alternatives.back()));
-            }
-        }
-        return add(std::move(node));
-    }
-
-    // How a match of the nodes from `index` on may begin.
-    Pattern::Beginnings beginnings(int32_t index) const {
-        const Pattern::Node& node = out.nodes[size_t(index)];
-        Pattern::Beginnings found;
-        if (node.kind == Kind::accept) return found.set(Pattern::empty_match);
-        if (node.kind == Kind::look_ahead) return beginnings(node.next);
-        if (node.kind == Kind::set)
-            for (size_t byte = 0; byte < 256; ++byte)
-                found[byte] = byte >= 128 || node.set.contains(char32_t(byte));
-        for (const auto& alternative : node.beginnings) found |= alternative;
-        if (node.least == 0) found |= beginnings(node.next);
-        return found;
-    }
-
-    Pattern& out;
     const std::string& source;
     const char *at, *end;
     bool ignores_case = false, in_brackets = false;
+    char32_t before = no_character;  // the last letter in (?i:...)
 };
 
-Pattern::Pattern(const std::string& source) { PatternCompiler(*this, source).compile(); }
+}  // namespace
+
+std::vector<Item::Sequence> parse_pattern(const std::string& source) {
+    return Parser(source).parse();
+}
 
 }  // namespace nn::text

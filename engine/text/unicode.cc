@@ -110,14 +110,18 @@ uint32_t Unicode::category_bits(const std::string& name) {
 void Unicode::set_categories(const std::string& text) {
     size_t code = 0;
     std::fill(categories.begin(), categories.end(), uint8_t(unassigned));
+    runs.clear();
     for (Reader in(text); in.more(); in.skip()) {
         const int index = category_index(in.take(2));
         const size_t count = in.code();
         if (code + count > 0x110000) in.bad();
         std::fill_n(categories.begin() + long(code), count, uint8_t(index));
         code += count;
+        if (count > 0) runs.emplace_back(char32_t(code - 1), uint8_t(index));
     }
+    if (code < invalid) runs.emplace_back(invalid - 1, uint8_t(unassigned));
     categories[invalid] = other_symbol;
+    runs.emplace_back(invalid, uint8_t(other_symbol));
 }
 
 void Unicode::set_lower(const std::string& text) {
@@ -226,6 +230,11 @@ void Unicode::set_cluster(const std::string& text, uint8_t value) {
     });
 }
 
+void Unicode::set_script(const std::string& name, const std::string& text) {
+    scripts[name].clear();
+    for (Reader in(text); in.more(); in.skip()) scripts[name].push_back(in.range());
+}
+
 void Unicode::set(const std::string& name, const std::string& text) {
     static const std::unordered_map<std::string, uint16_t> properties = {
         {"word", word},       {"numeric", numeric},       {"punctuation", punctuation},
@@ -248,6 +257,7 @@ void Unicode::set(const std::string& name, const std::string& text) {
     if (name == "canonical") return set_mapping(text, false);
     if (name == "compatible") return set_mapping(text, true);
     if (name == "excluded") return set_composed(text);
+    if (name.rfind("script_", 0) == 0) return set_script(name.substr(7), text);
     fail("there is no table '%s' of Unicode", name.c_str());
 }
 

@@ -4,10 +4,12 @@
 //   lower       "100-12E:2:1": of every second of these, the lower-case letter is 1 further
 //   classes     "300-314=E6": combining classes
 //   mappings    "@C0 41+300 41+301 @D8-DA 51": of C0 and C1; of D8, D9 and DA 51, 52 and 53
+// The table script_NAME has the ranges of a script.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/text/utf8.h"
@@ -59,11 +61,18 @@ public:
     void set(const std::string& name, const std::string& text);
 
     uint8_t category(char32_t code) const { return categories[code]; }  // an index
+    // Last codes of runs of the same category, and it.
+    const std::vector<std::pair<char32_t, uint8_t>>& category_runs() const { return runs; }
     // The bits of the categories that a name selects: "L", "Lu", ...; 0 for an unknown name.
     static uint32_t category_bits(const std::string& name);
     bool has(char32_t code, uint16_t properties) const { return flags[code] & properties; }
     char32_t lower(char32_t code) const { return has(code, upper) ? lower_of.at(code) : code; }
     uint8_t cluster(char32_t code) const { return clusters[code]; }
+    // The ranges of a script by its name in lower case; empty for an unknown one.
+    std::vector<std::pair<char32_t, char32_t>> script(const std::string& name) const {
+        const auto found = scripts.find(name);
+        return found == scripts.end() ? decltype(found->second){} : found->second;
+    }
     uint8_t combining_class(char32_t code) const {
         const auto found = classes.find(code);
         return found == classes.end() ? 0 : found->second;
@@ -80,15 +89,18 @@ private:
     void set_composed(const std::string& excluded);
     void set_flags(const std::string& text, uint16_t property);
     void set_cluster(const std::string& text, uint8_t value);
+    void set_script(const std::string& name, const std::string& text);
 
     // The last entries are for invalid bytes, which are symbols (So).
     std::vector<uint8_t> categories = std::vector<uint8_t>(codes);
+    std::vector<std::pair<char32_t, uint8_t>> runs;
     std::vector<uint16_t> flags = std::vector<uint16_t>(codes);
     std::vector<uint8_t> clusters = std::vector<uint8_t>(codes);
     std::unordered_map<char32_t, char32_t> lower_of;
     std::unordered_map<char32_t, uint8_t> classes;
     std::unordered_map<char32_t, std::u32string> canonical, compatible_only;
     std::unordered_map<uint64_t, char32_t> pairs;
+    std::unordered_map<std::string, std::vector<std::pair<char32_t, char32_t>>> scripts;
 };
 
 Unicode& unicode();  // the one instance; tables are empty until set

@@ -5,8 +5,10 @@
 
 Vocabularies are trained on the text and on random words of many scripts (tests/golden/
 tokenizer_families.py). Kinds are tokenizers of model families, and tokenizers with one normalizer or
-pre-tokenizer whose ids show the text behind it. SentencePiece's map of characters is the whole one,
-nmt_nfkc. --files NAME=tokenizer.json adds others. Then the speed of both, in turns, one core each.
+pre-tokenizer whose ids show the text behind it ("step NAME"; "pattern NAME" for the regular expressions
+of tests/golden/split_patterns.py). SentencePiece's map of characters is the whole one, nmt_nfkc.
+--only step, pattern or names select kinds. --files NAME=tokenizer.json adds others. Then the speed
+of both, in turns, one core each.
 --sentencepiece compares folders without a tokenizer.json instead: those with a tokenizer.model, with
 the ids of sentencepiece, also for bytes that are not UTF-8; those with BERT's vocab.txt, with the ids
 of transformers. Needs `pip install tokenizers sentencepiece protobuf transformers` in the Python
@@ -29,7 +31,7 @@ import unicodedata
 from common import ROOT, print_table
 
 sys.path.insert(0, str(ROOT / "tests/golden"))
-from tokenizer_families import FAMILIES, single_steps  # noqa: E402 pylint: disable=wrong-import-position
+from tokenizer_families import FAMILIES, pattern_steps, single_steps  # noqa: E402 pylint: disable=wrong-import-position
 
 # Reads texts (a length of 4 bytes, then the text), writes for each its number of ids and the ids.
 OURS = """
@@ -64,7 +66,8 @@ RANGES = [(0x20, 0x7F), (0xA0, 0x17F), (0x300, 0x370), (0x370, 0x530), (0x590, 0
 SNIPPETS = ["'s", "'LL", "'\u017f", " ", "  ", "\n", "\r\n", "\t", "1234567", "\u00bd\u2167", "...", "<s>",
             "</s>", "[MASK]", "<mask>", "<|im_start|>", "<|endoftext|>", " nnlua ", "<think>", "\u2581", "``",
             "e\u0301", "\u200d", "\U0001f468\u200d\U0001f469", "\U0001f1e9\U0001f1ea", "\u0915\u094d\u0937", "\ufb01", "\u1100\u1161\u11a8",
-            "\u00ad", "\u200b", "\ufeff", "\u0130", "<0x41>", "\x00", "\x7f", "\u2028", "    ", "a" * 70]
+            "\u00ad", "\u200b", "\ufeff", "\u0130", "<0x41>", "\x00", "\x7f", "\u2028", "    ", "a" * 70, "\r\n\r\n",
+            " \n  ", "\u6f22\u5b57", "IMGIMGACIZ"]
 
 
 def real_texts(text, rng, count):
@@ -206,7 +209,7 @@ def main():
     parser.add_argument("--count", type=int, default=100000)
     parser.add_argument("--vocab", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", nargs="*", help="names of kinds")
+    parser.add_argument("--only", nargs="*", help="names of kinds, or their first word")
     parser.add_argument("--sentencepiece", action="store_true",
                         help="folders with tokenizer.model or vocab.txt instead")
     parser.add_argument("--files", nargs="*", default=[], help="NAME=tokenizer.json")
@@ -223,6 +226,8 @@ def main():
               for name, make in FAMILIES.items()}
     for name, tokenizer in single_steps(rules=None).items():
         makers["step " + name] = lambda tokenizer=tokenizer: tokenizer
+    for name, tokenizer in pattern_steps().items():
+        makers["pattern " + name] = lambda tokenizer=tokenizer: tokenizer
     for item in args.files:
         name, path = item.split("=", 1)
         from tokenizers import Tokenizer  # pylint: disable=import-outside-toplevel
@@ -234,12 +239,12 @@ def main():
         if args.sentencepiece:
             different, makers = compare_folders(args, training, texts, rng, nnlua, place), {}
         for name, make in makers.items():
-            if args.only and name not in args.only:
+            if args.only and name not in args.only and name.split()[0] not in args.only:
                 continue
             tokenizer, path = make(), place / "tokenizer.json"
             tokenizer.save(str(path))
             different += compare(name, without_special(tokenizer), path, texts, nnlua, place)
-            if args.rounds and not name.startswith("step "):
+            if args.rounds and name.split()[0] not in ("step", "pattern"):
                 rows.append(speeds(name, tokenizer, text, nnlua, place, args.rounds))
     if rows:
         print()

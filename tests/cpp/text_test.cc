@@ -39,6 +39,8 @@ void fill_categories() {
     REQUIRE_OK(nn_unicode_table("categories",
                                 "Cc20 Zs1 Po3 Sc1 Po3 Ps1 Pe1 Po1 Sm1 Po1 Pd1 Po2 NdA Po2 Sm3 Po2 "
                                 "Lu1A Ps1 Po1 Pe1 Sk1 Pc1 Sk1 Ll1A Ps1 Sm1 Pe1 Sm1 Cc21"));
+    REQUIRE_OK(nn_unicode_table("word", "30-39 41-5A 5F 61-7A"));
+    REQUIRE_OK(nn_unicode_table("script_greek", "370-373 3B1-3C9"));
 }
 
 std::string first_match(const std::string& pattern, const std::string& text) {
@@ -154,28 +156,84 @@ TEST_CASE("regular expressions match as the notation says") {
     CHECK(first_match("[^\\P{L}b]", "1ba") == "a");
     CHECK(first_match(".", "\nb") == "b");
     CHECK(first_match("[^a]", "a\xFF") == "\xFF");
+    CHECK(first_match("[a-w&&[^c-g]z]+", "fabz") == "ab");
+    CHECK(first_match("[^a[bc]]", "abcd") == "d");
+    CHECK(first_match("[x-&&\\w]", "-x") == "x");
+    CHECK(first_match("[^\\p{Greek}a]+", "a\xCE\xB1z") == "z");
+    CHECK(first_match("\\w+", "!a_1-") == "a_1");
+    CHECK(first_match("\\u03B1\\x41",
+                      "\xCE\xB1"
+                      "A") ==
+          "\xCE\xB1"
+          "A");
+}
+
+TEST_CASE("quantifiers of groups and of quantifiers match as the notation says") {
+    fill_categories();
+    CHECK(first_match("(?:\r?\n)+(?!\r?\n)", "a\r\n\n\r\nb") == "\r\n\n\r\n");
+    CHECK(first_match("(?:ab)*?b", "ababb") == "ababb");
+    CHECK(first_match("(?:a|b){2,3}", "ababa") == "aba");
+    CHECK(first_match("(?:a|b){2,3}?", "ababa") == "ab");
+    CHECK(first_match("(?:a|ab){2}c", "aabc") == "aabc");
+    CHECK(first_match("(?:ab)++a", "abab") == "none");
+    CHECK(first_match("(?>a|ab)c", "abc") == "none");
+    CHECK(first_match("a{1,2}+", "aaaaa") == "aaaaa");
+    CHECK(first_match("a{2}?b", "aab") == "aab");
+    CHECK(first_match("(a?){2}b", "aab") == "aab");
+    CHECK(first_match("x{,2}y", "xxxy") == "xxy");
+    std::string many = "x";
+    for (int i = 0; i < 100; ++i) many += "|" + std::to_string(i) + "a";
+    CHECK(first_match(many, "99a") == "99a");
+}
+
+TEST_CASE("anchors and look-behind match as the notation says") {
+    fill_categories();
+    CHECK(first_match("\\s+$", "a b  \n c") == "  ");
+    CHECK(first_match("\\n\\z|b$", "a\nb\n") == "b");
+    CHECK(first_match("\\n\\Z", "a\nb\n") == "\n");
+    CHECK(first_match("^b", "ab\nb") == "b");
+    CHECK(first_match("\\Ab", "ab\nb") == "none");
+    CHECK(first_match("\\d{1,3}(?=(?:\\d{3})*\\b)", "12345x 1234567") == "1");
+    CHECK(first_match("b\\B.", "ab! bc") == "bc");
+    CHECK(first_match("(?<!ab)c", "abc1c") == "c");
+    CHECK(first_match("(?<=a|b)c.", "cdbce") == "ce");
+}
+
+TEST_CASE("empty matches cut a text, but not behind another match") {
+    fill_categories();
+    const auto cuts = [](const char* pattern, const std::string& text) {
+        std::string out;
+        text::Pattern(pattern).each(text, [&](const char* first, const char* last, bool is_match) {
+            out.append(is_match ? "<" : "").append(first, last).append(is_match ? ">" : "");
+        });
+        return out;
+    };
+    CHECK(cuts("a*", "baab") == "<>b<aa>b<>");
+    CHECK(cuts("(?=(\\d{3})+(?!\\d))", "1234567 12") == "1<>234<>567 12");
+    CHECK(cuts("(?<!\\n)^", "ab\ncd") == "<>ab\ncd");
 }
 
 TEST_CASE("regular expressions that are not supported are refused with the reason") {
     fill_categories();
-    const std::pair<const char*, const char*> cases[] = {{"a*", "may match the empty text"},
-                                                         {"a|", "may match the empty text"},
-                                                         {"(?=a)", "may match the empty text"},
-                                                         {"(ab)+", "a group that is not '?'"},
+    const std::pair<const char*, const char*> cases[] = {{"(a*)*", "may match the empty text"},
+                                                         {"a**", "may match the empty text"},
+                                                         {"(?=a)?", "without characters"},
                                                          {"a{3,2}", "not {m,n}"},
-                                                         {"a{1,2}+", "a quantifier behind {}"},
-                                                         {"a**", "a quantifier of"},
                                                          {"(a", "'(' without ')'"},
                                                          {"a)", "')' without '('"},
                                                          {"[a", "ends too early"},
                                                          {"[]", "empty brackets"},
-                                                         {"[a[b]]", "brackets in brackets"},
-                                                         {"[a&&b]", "an intersection"},
-                                                         {"\\bx", "this escape"},
-                                                         {"\\012", "an octal escape"},
-                                                         {"\\p{Greek}", "no general category"},
-                                                         {"^a", "without its meaning"},
-                                                         {"(?<=a)b", "a group of this kind"},
+                                                         {"[[:alpha:]]", "a class of POSIX"},
+                                                         {"[a&&]", "an intersection"},
+                                                         {"\\hx", "this escape"},
+                                                         {"(?i:ss)", "in another case"},
+                                                         {"(?i:f(?:i))", "in another case"},
+                                                         {"\\u12", "a bad number"},
+                                                         {"\\012", "this escape"},
+                                                         {"\\p{Greeks}", "known scripts"},
+                                                         {"+a", "without its meaning"},
+                                                         {"(?<=a+)b", "no fixed number"},
+                                                         {"(?<x>a)b", "a group of this kind"},
                                                          {"[c-a]", "a bad range"},
                                                          {"\\", "ends too early"},
                                                          {"(?i:\xC3\xA9)", "beyond ASCII"},
@@ -195,6 +253,21 @@ TEST_CASE("a search that would take too long ends with an error") {
     CHECK_THROWS_WITH(pattern.each(text, [](const char*, const char*, bool) {}),
                       Catch::Contains("takes too long for this text"));
     CHECK(first_match("a+a+b", std::string(400, 'a') + "b").size() == 401);
+    const text::Pattern groups("(?:a|aa)+b");
+    CHECK_THROWS_WITH(groups.each(text, [](const char*, const char*, bool) {}),
+                      Catch::Contains("takes too long for this text"));
+}
+
+TEST_CASE("repeated groups need no stack of the thread") {
+    fill_categories();
+    const std::string lines(4 << 20, '\n');
+    CHECK(first_match("(?:\\r?\\n)+(?!\\r?\\n)", lines).size() == lines.size());
+    CHECK(first_match("(?:\\n|\\r)+?x", lines.substr(0, 1000)) == "none");
+}
+
+TEST_CASE("spaces before a letter are searched once for the end of the line") {
+    fill_categories();
+    CHECK(first_match("\\s+$", std::string(4 << 20, ' ') + "x ") == " ");
 }
 
 TEST_CASE("long runs take time that grows with their length") {

@@ -25,6 +25,8 @@ return {
 CHARACTERS = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 CATEGORIES = ("Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp "
               "Cc Cf Cs Co Cn").split()
+SCRIPTS = ("Arabic Armenian Bengali Bopomofo Cyrillic Devanagari Georgian Greek Han Hangul Hebrew "
+           "Hiragana Katakana Khmer Lao Latin Myanmar Tamil Telugu Thai").split()
 
 
 def ranges(characters):
@@ -42,19 +44,23 @@ def categories():
     """'Cc20 Zs1 ...': categories, each with the number of code points that have it."""
     of = dict.fromkeys(map(chr, range(0x110000)), "Cn")
     of |= {chr(c): "Cs" for c in range(0xD800, 0xE000)}
-    text = "".join(CHARACTERS)
     for name in CATEGORIES[:-3] + ["Co"]:
-        kept = set()
-        for piece, _ in pre_tokenizers.Split(Regex(rf"\p{{{name}}}"), "removed") \
-                .pre_tokenize_str(text):
-            kept.update(piece)
-        of |= dict.fromkeys(set(CHARACTERS) - kept, name)
+        of |= dict.fromkeys(matched(rf"\p{{{name}}}"), name)
     parts, first = [], 0
     for code in range(1, 0x110001):
         if code == 0x110000 or of[chr(code)] != of[chr(first)]:
             parts.append(f"{of[chr(first)]}{code - first:X}")
             first = code
     return " ".join(parts)
+
+
+def matched(expression):
+    """The characters that a regular expression of one character matches."""
+    kept = set()
+    for piece, _ in pre_tokenizers.Split(Regex(expression), "removed").pre_tokenize_str(
+            "".join(CHARACTERS)):
+        kept.update(piece)
+    return set(CHARACTERS) - kept
 
 
 def removed_by(normalizer):
@@ -174,6 +180,8 @@ def main():
         "numeric": ranges(single_pieces(pre_tokenizers.Digits(True))),
         "punctuation": ranges(single_pieces(pre_tokenizers.Punctuation("isolated"))),
         "control": ranges(removed_by(bert(clean_text=True)))})
+    write("scripts.lua", {f"script_{name.lower()}": ranges(matched(rf"\p{{{name}}}"))
+                          for name in SCRIPTS})
     write("marks.lua", {
         "nonspacing": ranges(removed_by(bert(strip_accents=True))),
         "combining": ranges(removed_by(normalizers.StripAccents())),

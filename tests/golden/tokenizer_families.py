@@ -11,14 +11,8 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers,
                         processors, trainers)
 
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
-QWEN = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++(?!\S)|\s+"
-O200K = "|".join([
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+from split_patterns import GPT2_POSSESSIVE, LLAMA3, O200K, PATTERNS, QWEN2
+
 # Lines that Unicode's rules for white space, contractions and marks cut in unlike ways.
 RULES = [("\u00c4", "Ae"), ("\ufb01", "fi"), ("\u00bd", "1/2"), ("\uff21", "A"), ("e\u0301", "\u00e9"),
          ("\u00a0", " "), ("\u200b", ""), ("\t", " "), ("\u3000", " "), ("\u2026", "..."),
@@ -83,7 +77,7 @@ def llama3(text, size):
 
 
 def qwen(text, size):
-    tokenizer = byte_level(text, size, regex=QWEN, normalizer=normalizers.NFC(),
+    tokenizer = byte_level(text, size, regex=QWEN2, normalizer=normalizers.NFC(),
                            tokens=special("<|endoftext|>", "<|im_start|>", "<|im_end|>"))
     tokenizer.add_tokens([AddedToken("<think>", normalized=False, special=False),
                           AddedToken("</think>", normalized=False, special=False)])
@@ -222,6 +216,12 @@ def all_bytes(**steps):
     return tokenizer
 
 
+def pattern_steps():
+    """Tokenizers that split by a regular expression of published files, by name."""
+    return {name: all_bytes(splitter=pre_tokenizers.Split(Regex(pattern), "isolated"))
+            for name, pattern in PATTERNS.items()}
+
+
 def single_steps(rules=RULES):
     """Tokenizers with a single normalizer or pre-tokenizer, by name."""
     n, p = normalizers, pre_tokenizers
@@ -230,10 +230,12 @@ def single_steps(rules=RULES):
         n.Precompiled(charsmap(rules)), n.BertNormalizer(lowercase=False, strip_accents=True))}
     named |= {step.__class__.__name__: {"splitter": step} for step in (
         p.Whitespace(), p.WhitespaceSplit(), p.BertPreTokenizer(), p.CharDelimiterSplit("a"))}
-    for name, pattern in {"llama3": LLAMA3, "qwen": QWEN, "o200k": O200K}.items():
+    patterns = {"llama3": LLAMA3, "qwen": QWEN2, "o200k": O200K, "gpt2": GPT2_POSSESSIVE}
+    patterns |= {name: PATTERNS[name] for name in (
+        "cl100k of tiktoken", "Kimi K2", "EXAONE MoE", "Command A", "SuperBPE", "BLOOM")}
+    for name, pattern in patterns.items():
         named[name] = {"splitter": p.Split(Regex(pattern), "isolated")}
     named["digits"] = {"splitter": p.Digits(individual_digits=False)}
-    named["gpt2"] = {"splitter": p.Split(Regex(GPT2), "isolated")}
     for behaviour in ("removed", "isolated", "contiguous", "merged_with_previous",
                       "merged_with_next"):
         named["punctuation " + behaviour] = {"splitter": p.Punctuation(behaviour)}

@@ -35,6 +35,7 @@ local kinds = {bpe = 0, unigram = 1, wordpiece = 2, sentencepiece_unigram = 3,
 --- that do not fit together.
 function M.new(model, path)
   load_tables "categories"
+  load_tables "scripts"
   local count = #model.symbols
   local ends, at = ffi.new("int64_t[?]", math.max(1, count)), 0
   for i = 1, count do
