@@ -22,6 +22,7 @@ local arguments = require "nn.base.arguments"
 local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
+local generation_config = require "nn.models.generation_config"
 local hf_config = require "nn.models.hf_config"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
@@ -165,8 +166,10 @@ local load_options = arguments.names "dropout dtype"
 --- Loads a Hugging Face model (config.json, model.safetensors or shards) of a type that a file in
 --- models/ describes, such as models/gpt2.lua for GPT-2. Weights are copied one by one from the
 --- mapped file to tiles; transposed ones and other dtypes through a temporary copy. `dtype`: that
---- of the model, f32 or bf16. Errors: missing files or tensors; a config.json that nnlua's model
---- does not support.
+--- of the model, f32 or bf16. model.generation: options for nn.generate, those of temperature,
+--- top_k, top_p, repetition_penalty and stop_ids that generation_config.json has (stop_ids also
+--- from config.json; temperature 0 if do_sample is false). Errors: missing files or tensors; a
+--- config.json that nnlua's model does not support; a generation_config.json with invalid values.
 ---     nn.save_hf("another", model)
 ---     nn.load_hf("another").config.embd  --> 16
 function M.load_hf(folder, options)
@@ -180,6 +183,7 @@ function M.load_hf(folder, options)
   check_shapes(class, settings, weights)
   local tokenizer = tokenizer_in(folder)
   local model = class(settings)
+  generation_config.attach(model, folder)
   tape.no_grad(function()
     for _, p in ipairs(model:parameters()) do copy_parameter(p, weights, class, model.config) end
   end)
@@ -227,7 +231,8 @@ local save_options = arguments.names "shard_bytes"
 
 --- nn.save_hf(folder, model, tokenizer, {shard_bytes=5e9}): writes a model for from_pretrained() of
 --- transformers: config.json, model.safetensors (or shards of at most shard_bytes and an index),
---- and the files of the tokenizer, if given (a char vocabulary has a format of nnlua's own).
+--- generation_config.json (as it was loaded, else with the special tokens of the tokenizer), and
+--- the files of the tokenizer, if given (a char vocabulary has a format of nnlua's own).
 --- Removes other weights from the folder. With several ranks, every rank calls it, and rank 0
 --- writes. Errors: the class has no table hugging_face, or the model
 --- has parameters or settings that it does not describe.
@@ -243,15 +248,18 @@ function M.save_hf(folder, model, tokenizer, options)
   end
   options = arguments.options("save_hf", options, save_options)
   local limit = arguments.whole("save_hf", "shard_bytes", options.shard_bytes or 5e9)
-  local config = files.json(config_of(model, described, tokenizer), "")
-  local entries = {}
+  local config, entries = config_of(model, described, tokenizer), {}
+  local generation = generation_config.entries_to_save(model, config, tokenizer and tokenizer.pad)
   for _, p in ipairs(model:parameters()) do add_entries(entries, class, p, model.config) end
   table.sort(entries, function(a, b) return a.path < b.path end)
   if not cluster.is_first() then return safetensors.collect(entries) end
   files.make_folder(folder, "the model's folder")
   safetensors.write_shards(folder, "model", entries, {format = "pt"}, limit)
   if tokenizer then tokenizer:save(folder) end
-  files.write(files.join(folder, "config.json"), config .. "\n")
+  files.write(files.join(folder, "config.json"), files.json(config, "") .. "\n")
+  local path = files.join(folder, "generation_config.json")
+  files.remove(path)
+  if generation then files.write(path, files.json(generation, "") .. "\n") end
 end
 
 return M

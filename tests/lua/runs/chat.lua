@@ -1,6 +1,7 @@
 -- recipes/chat.lua and the conversations behind it, against transformers
 -- (tests/golden/make_conversation.py).
 local conversations = require "nn.models.conversation"
+local generation_config = require "nn.models.generation_config"
 local files = require "nn.io.files"
 local nn = require "nn"
 local t = require "nn.test"
@@ -49,8 +50,8 @@ t.case("a conversation is written, encoded and answered as by transformers", fun
   local model, words = nn.load_hf(path)
   local talk = conversations.new(model, words, {system = "Be brief.", tokens = golden.tokens,
                                                 generate = {temperature = 0}})
-  local asked, stops = 0, conversations.stop_ids(path, words)
-  t.same(stops, {words.eos, golden.config.eos_token_id})
+  local asked, stops = 0, generation_config.stop_ids(model, words.eos)
+  t.same(stops, {golden.config.eos_token_id})
   for _, message in ipairs(golden.messages) do
     if message.role == "user" then
       asked = asked + 1
@@ -149,7 +150,7 @@ t.case("generation_config.json adds ids that end an answer", function()
 end)
 
 t.case("Ctrl-C stops an answer and not the program", function()
-  local ends = conversations.stop_ids(path, nn.tokenizer(path))
+  local ends = {nn.tokenizer(path).eos, golden.config.eos_token_id}
   local long = write_folder("long", {max_position_embeddings = 200000}, nil, ends)
   files.write(folder .. "/input", "hello\n/save stopped.json\n")
   local status, output = t.shell(([[cd %s; rm -f output errors
