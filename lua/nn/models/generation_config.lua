@@ -93,30 +93,34 @@ function M.defaults(cfg, model)
   return #parts > 0 and "generation_config.json: " .. table.concat(parts, " ") or nil
 end
 
--- eos_token_id for a file: what the folder had, with the end of the tokenizer.
+-- eos_token_id for a file: what the folder had, and the end of the tokenizer, `own`, or nil.
 local function ends(before, own)
   local list = union(list_of(before), {own})
   return list and #list == 1 and type(before) ~= "table" and list[1] or list
 end
 
---- entries_to_save(model, config, pad) -> the entries of generation_config.json, nil for none.
---- config: the entries of the new config.json, of which eos_token_id, that of the tokenizer so far,
---- gets the ids of model.origin too. pad: the id of the tokenizer, or nil.
-function M.entries_to_save(model, config, pad)
+--- entries_to_save(model, config, tokenizer) -> the entries of generation_config.json: those of
+--- model.origin, else those of the tokenizer; nil if there is neither. config: the entries of the
+--- new config.json with the special tokens of the tokenizer; its eos_token_id gets that of
+--- model.origin too.
+function M.entries_to_save(model, config, tokenizer)
   if model.kind == "encoder" then return nil end
-  local origin, own = model.origin or {}, config.eos_token_id
+  local origin, own, out = model.origin or {}, config.eos_token_id, {}
   config.eos_token_id = ends(origin.eos_token_id, own)
-  local out = {}
-  for name, value in pairs(origin.generation or {}) do
-    local is_empty = type(value) == "table" and next(value) == nil
+  if not origin.generation then
+    if not tokenizer then return nil end
+    for _, name in ipairs {"bos_token_id", "eos_token_id", "decoder_start_token_id"} do
+      out[name] = config[name]
+    end
+    out.pad_token_id = config.pad_token_id or tokenizer.pad
+    return next(out) and out
+  end
+  for name, value in pairs(origin.generation) do
+    local is_empty = type(value) == "table" and next(value) == nil      -- {} or [] of JSON
     if not is_empty then out[name] = value end
   end
-  if not origin.generation then
-    out.bos_token_id, out.pad_token_id = config.bos_token_id, config.pad_token_id or pad
-    out.decoder_start_token_id = config.decoder_start_token_id
-  end
   out.eos_token_id = ends(out.eos_token_id, own)
-  return next(out) and out
+  return out
 end
 
 return M

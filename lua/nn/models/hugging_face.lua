@@ -249,7 +249,7 @@ function M.save_hf(folder, model, tokenizer, options)
   options = arguments.options("save_hf", options, save_options)
   local limit = arguments.whole("save_hf", "shard_bytes", options.shard_bytes or 5e9)
   local config, entries = config_of(model, described, tokenizer), {}
-  local generation = generation_config.entries_to_save(model, config, tokenizer and tokenizer.pad)
+  local generation = generation_config.entries_to_save(model, config, tokenizer)
   for _, p in ipairs(model:parameters()) do add_entries(entries, class, p, model.config) end
   table.sort(entries, function(a, b) return a.path < b.path end)
   if not cluster.is_first() then return safetensors.collect(entries) end
