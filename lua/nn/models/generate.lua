@@ -293,7 +293,7 @@ local function run_all(model, rows, options)
                  "the option `cache` needs one of a class of nn.decoder")
   arguments.need(#rows == 1, "generate", "the number of sequences", #rows,
                  "1 is needed with the option `cache`")
-  kept.run(options.cache, evaluate.eval_mode, run, model, rows, options)
+  kept.continue(options.cache, evaluate.eval_mode, run, model, rows, options)
 end
 
 --- nn.generate(model, ids, {tokens=100, temperature=1, top_k=0, top_p=1, repetition_penalty=1,

@@ -29,7 +29,7 @@ end
 
 --- take(kept, model, ids, length) -> caches with room for `length` tokens, and how many of the ids
 --- are in them. The last one never is, because its logits are needed. Caches grow by at least half
---- of their length, up to the model's context. For calls within run().
+--- of their length, up to the model's context. For calls within continue().
 function M.take(kept, model, ids, length)
   if kept.model ~= model then kept.model, kept.caches, kept.length, kept.ids = model, nil, 0, {} end
   kept.ids = common(ids, kept.ids, math.min(#kept.ids, #ids - 1))
@@ -38,7 +38,7 @@ function M.take(kept, model, ids, length)
     if #kept.ids > 0 then
       grow(kept, length)
     else
-      kept.caches = nil                                -- before the new ones take memory
+      for _, old in ipairs(kept.caches or {}) do old:release() end
       kept.caches, kept.length = model:caches(1, length), length
     end
   end
@@ -46,10 +46,10 @@ function M.take(kept, model, ids, length)
   return kept.caches, #kept.ids
 end
 
---- run(kept, f, ...): calls f(...), which continues the ids that it gives take(), and notes which
---- of them are then in the caches. Drops the caches if f fails, unless a stop signal ends it after
---- take().
-function M.run(kept, f, ...)
+--- continue(kept, f, ...): calls f(...), which continues the ids that it gives take(), and notes
+--- which of them are then in the caches. Drops the caches if f fails, unless a stop signal ends it
+--- after take().
+function M.continue(kept, f, ...)
   local good, problem = lib.protected(f, ...)
   local ids = kept.continued
   kept.continued = nil
