@@ -4,9 +4,11 @@
 --   nnlua recipes/chat.lua model=Qwen3-0.6B system="Answer in one sentence." temperature=0
 --   echo "What is a tile?" | nnlua recipes/chat.lua model=Qwen3-0.6B
 --   nnlua recipes/chat.lua model=Qwen3-0.6B --plan            memory of a full context, and times
--- /help lists the commands. Ctrl-C stops an answer, Ctrl-D leaves.
+-- /help lists the commands. Ctrl-C stops an answer, Ctrl-D leaves. Settings of sampling that are
+-- not given are those of generation_config.json, if the folder has it.
 local nn = require "nn"
 local conversations, files = require "nn.models.conversation", require "nn.io.files"
+local generation_config = require "nn.models.generation_config"
 local host, suggest = require "nn.host", require "nn.base.suggest"
 local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
 
@@ -27,17 +29,19 @@ local cfg = nn.config({
 }, arg)
 nn.use_memory(cfg)
 
+local outline, known = model_file.outline(cfg.model, cfg.tokenizer)
+local from_folder = generation_config.defaults(cfg, outline)
 local options = {system = cfg.system, tokens = cfg.tokens, template = cfg.template, generate = {
   temperature = cfg.temperature, top_k = cfg.top_k, top_p = cfg.top_p, seed = cfg.seed,
   repetition_penalty = cfg.repetition_penalty}}
-local outline, known = model_file.outline(cfg.model, cfg.tokenizer)
 conversations.new(outline, known, options)           -- does the template accept the settings?
 if cfg.plan then
   print(model_plan.generation(outline, {{0}}, outline.config.context, 1))
+  if from_folder then print("  " .. from_folder) end
   return
 end
-local stops = conversations.stop_ids(cfg.model, known)
 local model, words = nn.load_model(cfg.model, cfg.tokenizer)
+local stops = generation_config.stop_ids(model, words.eos)
 local talk = conversations.new(model, words, options)
 local own_file                                       -- that of /save and /load
 
@@ -117,7 +121,10 @@ local read, is_edited = require("repl.input").reader {
   unfinished = function() return false end,
   complete = function() return {items = {}, note = "/help lists the commands"} end,
 }
-if is_tty then print(("%s; /help lists the commands, Ctrl-D leaves"):format(cfg.model)) end
+if is_tty then
+  print(("%s; /help lists the commands, Ctrl-D leaves"):format(cfg.model))
+  if from_folder then print(from_folder) end
+end
 while true do
   local text = read()
   if text == nil then break end

@@ -1,6 +1,7 @@
 -- Generates text with a trained model of models/: a run of recipes/gpt2_train.lua or train.lua, a
 -- checkpoint, or a Hugging Face folder of any of these models. T5 writes an answer to the prompt;
--- BERT and RoBERTa fill its masked tokens or classify it.
+-- BERT and RoBERTa fill its masked tokens or classify it. Settings of sampling that are not given
+-- are those of generation_config.json, if the folder has it.
 --   nnlua recipes/gpt2_generate.lua model=runs/char prompt="ROMEO:" tokens=500
 --   nnlua recipes/gpt2_generate.lua model=gpt2 prompt="Once upon a time" top_k=50 samples=3
 --   nnlua recipes/gpt2_generate.lua model=gpt2 prompts=questions.txt temperature=0
@@ -8,6 +9,7 @@
 --   nnlua recipes/gpt2_generate.lua model=gpt2 samples=8 --plan       memory and time of this
 local nn = require "nn"
 local files, units = require "nn.io.files", require "nn.base.units"
+local generation_config = require "nn.models.generation_config"
 local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
 
 local cfg = nn.config({
@@ -23,7 +25,7 @@ local cfg = nn.config({
                    {min = 0, max = 1, real = true}),
   repetition_penalty = nn.field(1, "above 1 discourages repetition", {min = 0.001, real = true}),
   stop = nn.field("", "texts after which a sample ends, separated by ||; it always ends "
-                  .. "at the tokenizer's end token"),
+                  .. "at the tokenizer's end token and those of generation_config.json"),
   seed = nn.field(1, "seed of the samples", {min = 0}),
   logprobs = nn.field(false, "print the log-probability of each token, and their mean"),
   weights = nn.field("saved", "f32, bf16, or int8 with a scale per row; saved: as the model is",
@@ -37,8 +39,12 @@ local options = {weights = cfg.weights ~= "saved" and cfg.weights or nil}
 local open = cfg.plan and model_file.outline or nn.load_model
 local model, words = open(cfg.model, cfg.tokenizer, options)
 if not words then nn.fail("'%s' has no tokenizer; give tokenizer=FOLDER", cfg.model) end
+local from_folder = generation_config.defaults(cfg, model)
+if from_folder then io.stderr:write(from_folder, "\n") end
 local special = words.special or {}
 local first, last = words.bos or special["<|endoftext|>"], words.eos or special["<|endoftext|>"]
+local ends, is_end = generation_config.stop_ids(model, last), {}
+for _, id in ipairs(ends) do is_end[id] = true end
 
 local texts, prompts, stops = {}, {}, {}
 if cfg.prompts ~= "" then
@@ -100,9 +106,9 @@ local start = nn.now()
 local all, info = nn.generate(model, rows, {
   tokens = cfg.tokens, temperature = cfg.temperature, top_k = cfg.top_k, top_p = cfg.top_p,
   repetition_penalty = cfg.repetition_penalty, seed = cfg.seed, tokenizer = words,
-  stop = #stops > 0 and stops or nil, stop_ids = {last}, logprobs = cfg.logprobs,
+  stop = #stops > 0 and stops or nil, stop_ids = ends, logprobs = cfg.logprobs,
   on_token = stream and function(id)
-    io.write(id == last and "" or next_part(id))
+    io.write(is_end[id] and "" or next_part(id))
     io.flush()
   end or nil})
 local seconds, count = nn.now() - start, 0
@@ -123,7 +129,7 @@ for i, ids in ipairs(all) do
   if not stream then
     print(("--- %d"):format(i))
     if ids[1] == first then table.remove(ids, 1) end
-    if ids[#ids] == last then table.remove(ids) end
+    if is_end[ids[#ids]] then table.remove(ids) end
     print(words:decode(ids))
   end
   if cfg.logprobs then print_logprobs(ids, info.logprobs[i]) end

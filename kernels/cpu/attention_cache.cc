@@ -1,7 +1,8 @@
-// Attention of a few new tokens over a cache of keys and values, for text generation. It is bound
-// by reading the cache, which is contiguous for each head.
+// Attention of new tokens over a cache of keys and values, for text generation. A few are bound by
+// reading the cache, which is contiguous for each head; more are computed by products of matrices.
 #include "kernels/params/attention_cache.h"
 
+#include "kernels/blas.h"
 #include "kernels/cpu/row.h"
 #include "kernels/relative_bias.h"
 
@@ -55,27 +56,109 @@ template <class T> struct CachedBias {
         for (int64_t j = 0; j < keys; ++j)
             weights[j] = Acc<T>(values[buckets[keys - 1 - j] * heads + h]);
     }
+    // Adds it to the scores (keys, lanes) of `rows` queries, of which the first is `at` after the
+    // first key; later keys are hidden.
+    void add(int64_t h, int64_t at, int64_t keys, int64_t rows, int64_t lanes, Acc<T>* s) const {
+        for (int64_t j = 0; j < keys && values; ++j)
+            for (int64_t i = std::max<int64_t>(0, j - at); i < rows; ++i)
+                s[j * lanes + i] += Acc<T>(values[buckets[at + i - j] * heads + h]);
+    }
 };
 
-// out (dim) = softmax(scale q k^T + weights) v over `keys` keys.
+constexpr int64_t query_block = 16, few_queries = 4;  // a block: the lanes of a vector
+
+// Up to query_block queries of a head, whose positions begin with `at`, over the cache's keys and
+// values from `first` on. Scores and weights are (keys, query_block).
+template <class T> struct QueryBlock {
+    using A = Acc<T>;
+    const nn_cache_params& p;
+    int64_t h, rows, at;
+    int64_t first = p.window ? std::max<int64_t>(0, at + 1 - p.window) : 0;
+    int64_t keys = at + rows - first;
+
+    int64_t scratch_size() const {
+        const int64_t converted = std::is_same_v<T, A> ? 0 : keys * p.head_dim;
+        return keys * query_block + 2 * p.head_dim * query_block + converted;
+    }
+    // x (keys, head_dim) in A, in `room` unless it is already.
+    const A* in_sums(const T* x, A* room) const {
+        if constexpr (std::is_same_v<T, A>) return x;
+        row_convert(x, keys * p.head_dim, room);
+        return room;
+    }
+    // Hides those of the keys [begin, end) that are after a query or before its window.
+    void mask(int64_t begin, int64_t end, A* weights) const {
+        for (int64_t j = begin; j < end; ++j)
+            for (int64_t i = 0; i < rows; ++i) {
+                const int64_t distance = at + i - (first + j);
+                if (distance < 0 || (p.window && distance >= p.window))
+                    weights[j * query_block + i] = -std::numeric_limits<A>::infinity();
+            }
+    }
+    // Scores to weights; inverse (query_block) = 1 / their sums.
+    void softmax(A* weights, A* inverse) const {
+        alignas(64) A top[query_block], sum[query_block] = {};
+        row_fill(top, query_block, -std::numeric_limits<A>::infinity());
+        for (int64_t j = 0; j < keys; ++j) {
+            const A* w = weights + j * query_block;
+            simd_for(query_block, [&](int64_t i) { top[i] = w[i] > top[i] ? w[i] : top[i]; });
+        }
+        for (int64_t j = 0; j < keys; ++j) {
+            A* w = weights + j * query_block;
+            simd_for(query_block, [&](int64_t i) { sum[i] += w[i] = exp_negative(w[i] - top[i]); });
+        }
+        simd_for(query_block, [&](int64_t i) { inverse[i] = 1 / sum[i]; });
+    }
+    // q: the first query, rows `width` apart; k, v: the head's first key and value in the cache.
+    void attend(const T* q, int64_t width, const T* k, const T* v, const CachedBias<T>& bias,
+                A* scratch, T* o) const {
+        const int64_t dim = p.head_dim;
+        A *const query_t = scratch, *const out = query_t + dim * query_block;
+        A *const weights = out + dim * query_block, *const room = weights + keys * query_block;
+        for (int64_t d = 0; d < dim; ++d)
+            for (int64_t i = 0; i < query_block; ++i)
+                query_t[d * query_block + i] = i < rows ? A(q[i * width + d]) : A(0);
+        blas::gemm(false, false, keys, query_block, dim, A(p.scale), in_sums(k + first * dim, room),
+                   dim, query_t, query_block, A(0), weights, query_block);
+        bias.add(h, at - first, keys, rows, query_block, weights);
+        mask(at - first, keys, weights);
+        if (p.window) mask(0, std::min(rows, at - first), weights);
+        alignas(64) A inverse[query_block];
+        softmax(weights, inverse);
+        blas::gemm(true, false, query_block, dim, keys, A(1), weights, query_block,
+                   in_sums(v + first * dim, room), dim, A(0), out, dim);
+        for (int64_t i = 0; i < rows; ++i)
+            simd_for(dim, [&](int64_t d) {
+                o[i * p.heads * dim + d] = T(out[i * dim + d] * inverse[i]);
+            });
+    }
+};
+
+// The same for one query, without a copy of the keys and values.
 template <class T>
-void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, int64_t dim, Acc<T> scale,
-            Acc<T>* weights, Acc<T>* out) {
+void attend_one(const QueryBlock<T>& at, const T* query, const T* k, const T* v,
+                const CachedBias<T>& bias, Acc<T>* scratch, T* o) {
+    const int64_t dim = at.p.head_dim, keys = at.keys;
+    Acc<T>*const q = scratch, *const out = q + dim, *const weights = out + dim;
+    row_convert(query, dim, q);
+    bias.load(at.h, keys, weights);
+    k += at.first * dim, v += at.first * dim;
     for (int64_t j = 0; j < keys; j += 4)
-        add_dots(q, k + j * dim, dim, std::min<int64_t>(4, keys - j), dim, scale, weights + j,
-                 j + 4 < keys);
+        add_dots(q, k + j * dim, dim, std::min<int64_t>(4, keys - j), dim, Acc<T>(at.p.scale),
+                 weights + j, j + 4 < keys);
     const Acc<T> inverse = 1 / row_exp(weights, keys, row_max(weights, keys), weights);
     row_fill(out, dim, Acc<T>(0));
     for (int64_t j = 0; j < keys; j += 4)
         add_rows(weights + j, v + j * dim, dim, std::min<int64_t>(4, keys - j), dim, inverse, out);
+    row_convert(out, dim, o);
 }
 
 void cache_write(const KernelCall& call) {
     visit_float(call.dtype, [&]<class T>(T*) { write_tile<T>(call); });
 }
 
-// Writes the new keys and values, then attends. Workers share the loop over queries and heads; a
-// head of a long text reads 0.5 MB.
+// Writes the new keys and values, then attends. Workers share the loop over blocks of queries and
+// heads; a head of a long text reads 0.5 MB.
 void attention_cached(const KernelCall& call) {
     const auto& p = call.get<nn_cache_params>();
     cache_write(call);
@@ -83,26 +166,28 @@ void attention_cached(const KernelCall& call) {
         if (start_of(call, b) < 0) return;
     const Indices start(call, 2, p.start_dtype);
     const int64_t dim = p.head_dim, width = (p.heads + 2 * p.kv_heads) * dim;
-    const int64_t matrix = p.context * dim;
+    const int64_t matrix = p.context * dim, block = p.len > few_queries ? query_block : 1;
+    const int64_t blocks = (p.len + block - 1) / block;
     visit_float(call.dtype, [&]<class T>(T*) {
         const T *cache = call.input<T>(0), *qkv = call.input<T>(1);
         T* const o = call.operand<T>(3);
         static thread_local Scratch of_bias;
         const CachedBias<T> bias(call, p, of_bias);
-        parallel_for(p.batch * p.len * p.heads, [=, &p](int64_t begin, int64_t end) {
+        parallel_for(p.batch * blocks * p.heads, [=, &p](int64_t begin, int64_t end) {
             static thread_local Scratch scratch;
-            Acc<T>* const q = scratch.get<Acc<T>>(p.context + 2 * dim);
-            Acc<T>*const out = q + dim, *const weights = out + dim;
             for (int64_t i = begin; i < end; ++i) {
-                const int64_t h = i % p.heads, row = i / p.heads, b = row / p.len;
-                const int64_t seen = start[b] + row % p.len + 1;
+                const int64_t h = i % p.heads, b = i / p.heads / blocks;
+                const int64_t t = i / p.heads % blocks * block, row = b * p.len + t;
+                const QueryBlock<T> queries{p, h, std::min(block, p.len - t), start[b] + t};
                 const T* k = cache + (b * 2 * p.kv_heads + h / (p.heads / p.kv_heads)) * matrix;
-                const int64_t first = p.window ? std::max<int64_t>(0, seen - p.window) : 0;
-                row_convert(qkv + row * width + h * dim, dim, q);
-                bias.load(h, seen - first, weights);
-                attend(q, k + first * dim, k + p.kv_heads * matrix + first * dim, seen - first, dim,
-                       Acc<T>(p.scale), weights, out);
-                row_convert(out, dim, o + i * dim);
+                const T *q = qkv + row * width + h * dim, *v = k + p.kv_heads * matrix;
+                Acc<T>* const room =
+                    scratch.get<Acc<T>>(block > 1 ? queries.scratch_size() : p.context + 2 * dim);
+                T* const out = o + (row * p.heads + h) * dim;
+                if (block > 1)
+                    queries.attend(q, width, k, v, bias, room, out);
+                else
+                    attend_one(queries, q, k, v, bias, room, out);
             }
         });
     });

@@ -20,7 +20,7 @@ Conversation.__index = Conversation
 --- after the system message.
 function M.new(model, words, options)
   local self = setmetatable({model = model, words = words, options = options, turns = {},
-                             first = 1, answers = 0}, Conversation)
+                             first = 1, answers = 0, cache = {}}, Conversation)
   if not (words and words.chat) then
     lib.fail("the model has no tokenizer with a chat template; recipes/gpt2_generate.lua "
              .. "continues a text")
@@ -100,6 +100,7 @@ function Conversation:generate(ids, stops, on_text)
   for _, id in ipairs(ids) do next_part(id) end
   options.tokens = math.min(self.options.tokens, self.model.config.context - #ids)
   options.stop_ids, options.seed = stops, (options.seed or 0) + self.answers
+  options.cache = self.model.kind == "decoder" and self.model.caches and self.cache or nil
   local is_stop = {}
   for _, id in ipairs(stops) do is_stop[id] = true end
   function options.on_token(id)
@@ -110,16 +111,18 @@ function Conversation:generate(ids, stops, on_text)
   self.answers = self.answers + 1
   local good, all, about = lib.protected(generate.generate, self.model, ids, options)
   local text = valid(table.concat(parts))
-  if good then return text, {reason = about.reason, tokens = #all - #ids} end
+  if good then return text, {reason = about.reason, tokens = #all - #ids, read = about.read} end
   if not lib.is_interrupt(all) then error(all, 0) end
   return text, {reason = "interrupted", tokens = #parts}
 end
 
---- conversation:say(question, stops, on_text) -> info {reason=, tokens=, left_out=}. Adds a turn:
---- calls on_text(part) for each part of the answer, until an id of `stops`. reason: "stop",
---- "length", or "interrupted" after a stop signal, which the caller clears; left_out: how many more
---- turns the model no longer sees. Errors: a message longer than the context; after an error, and
---- where a signal came before the first token, the turn is not kept.
+--- conversation:say(question, stops, on_text) -> info {reason=, tokens=, read=, left_out=}. Adds a
+--- turn: calls on_text(part) for each part of the answer, until an id of `stops`. reason: "stop",
+--- "length", or "interrupted" after a stop signal, which the caller clears; tokens: in the answer;
+--- read: how many tokens of the prompt the model read, without those that are in the caches since
+--- the turn before, nil after a signal; left_out: how many more turns the model no longer sees.
+--- Errors: a message longer than the context; after an error, and where a signal came before the
+--- first token, the turn is not kept.
 function Conversation:say(question, stops, on_text)
   local turn = {question = valid(question)}
   local turns = self.turns
@@ -179,28 +182,6 @@ function Conversation:load(path)
   if not system then lib.fail("%s is not a conversation: %s", path, turns) end
   self:set_system(system)
   self.turns, self.first = turns, 1
-end
-
-local end_ids = schema.optional(function(value, path)
-  local one = schema.whole(0, 2 ^ 31)
-  if type(value) == "table" then return schema.list(one)(value, path) end
-  return one(value, path)
-end)
-
---- stop_ids(folder, words) -> the ids that end an answer: the tokenizer's end, and eos_token_id in
---- generation_config.json and config.json of a Hugging Face folder.
-function M.stop_ids(folder, words)
-  local list = {words.eos}
-  for _, name in ipairs {"generation_config.json", "config.json"} do
-    local path = files.join(folder, name)
-    if files.exists(path) then
-      local given = schema.without_null(json.read(path)).eos_token_id
-      local problem = end_ids(given, "eos_token_id")
-      if problem then lib.fail("%s: %s", path, problem) end
-      for _, id in ipairs(type(given) == "table" and given or {given}) do list[#list + 1] = id end
-    end
-  end
-  return list
 end
 
 return M

@@ -61,19 +61,20 @@ function Decoder:caches(batch, tokens)
   return cached.caches(self, batch, tokens, c.layers)
 end
 
---- model:next(ids, caches, start, last) -> logits (B,V) of the token after ids. ids (B,T) i32: the
---- next tokens of each sequence; start (B) i32: the number of its tokens in the caches. T > 1 is
---- for prompts, which need start = 0 and last (B) i32: the row, of B x T, in which each prompt
---- ends.
+--- model:next(ids, caches, start, last, behind) -> logits (B,V) of the token after ids. ids (B,T)
+--- i32: the next tokens of each sequence; start (B) i32: the number of its tokens in the caches.
+--- T > 1 is for prompts, which need last (B) i32: the row, of B x T, in which each prompt ends; and
+--- start = 0, unless `behind` is true: then the prompts follow the tokens in the caches.
 ---     local caches, i32 = model:caches(1), {dtype = "i32"}
 ---     local start, last = nn.tensor({0}, i32), nn.tensor({2}, i32)
 ---     local ids = nn.tensor({{7, 8, 9}}, i32)
 ---     nn.no_grad(model.next, model, ids, caches, start, last):dims()  --> 1, 256
-function Decoder:next(ids, caches, start, last)
+function Decoder:next(ids, caches, start, last, behind)
   cached.check_next(self, ids, caches, start, last, self.config.layers)
   local x, delta = self:embed(ids, start), nil
+  local first = last ~= nil and not behind
   for i, block in ipairs(self.blocks) do
-    x, delta = block(x, delta, {cache = caches[i], start = start, first = last ~= nil})
+    x, delta = block(x, delta, {cache = caches[i], start = start, first = first})
   end
   local _, h = self.norm(x, delta)
   return cached.logits(self, h, last)

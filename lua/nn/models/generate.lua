@@ -7,6 +7,7 @@ local compile = require "nn.core.compile"
 local data = require "nn.data.loader"
 local evaluate = require "nn.models.evaluate"
 local from_host = require("nn.core.creation").from_host
+local kept = require "nn.models.kept"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
 local sample = require "nn.models.sample"
@@ -65,12 +66,14 @@ local function plain_reader(model)
   end
 end
 
--- With a cache: reads all prompts at once, shorter ones padded at their end, then one token at a
--- time. Cache entries of the padding are overwritten before they are read. source: {text=, mask=},
--- what model:next of an encoder_decoder needs; empty for a decoder.
-local function cached_reader(model, caches, source)
+-- With a cache: reads all prompts at once, without the `done` tokens that are in the caches and
+-- shorter ones padded at their end, then one token at a time. Cache entries of the padding are
+-- overwritten before they are read. source: {text=, mask=}, what model:next of an encoder_decoder
+-- needs; empty for a decoder.
+local function cached_reader(model, caches, done, source)
   local step = compile.compile(function(ids, start, last)
-    return layer.call(model, model.next, ids, caches, start, last, source.text, source.mask)
+    return layer.call(model, model.next, ids, caches, start, last, source.text or done > 0,
+                      source.mask)
   end)
   local prompts_read = false
   local function read(...)
@@ -85,10 +88,12 @@ local function cached_reader(model, caches, source)
     end
     prompts_read = true
     local longest = 0
-    for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
-    local ids = ids_tensor(rows, longest, function(row, c) return row.ids[c] or 0 end)
-    local last = vector(rows, function(row, _, r) return (r - 1) * longest + #row.ids - 1 end)
-    return read(ids, vector(rows, function() return 0 end), last)
+    for _, row in ipairs(rows) do longest = math.max(longest, #row.ids - done) end
+    local ids = ids_tensor(rows, longest, function(row, c) return row.ids[done + c] or 0 end)
+    local last = vector(rows, function(row, _, r)
+      return (r - 1) * longest + #row.ids - done - 1
+    end)
+    return read(ids, vector(rows, function() return done end), last)
   end
 end
 
@@ -206,15 +211,23 @@ local function read_texts(model, rows)
   return {text = {read(ids, mask)}, mask = mask}
 end
 
+-- Caches for the rows, and how many tokens are in them already.
+local function caches_for(model, rows, options, length)
+  if options.cache then return kept.take(options.cache, model, rows[1].ids, length) end
+  return model:caches(#rows, length), 0
+end
+
 local function run(model, rows, options)
   local context = model.config and model.config.context or math.huge
-  local longest, tokens, caches = 0, options.tokens or 100, nil
+  local longest, tokens, caches, done = 0, options.tokens or 100, nil, 0
   for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
   if model.caches and longest <= context then
-    caches = model:caches(#rows, M.cache_length(model, longest, tokens))
+    local length = M.cache_length(model, longest, tokens)
+    caches, done = caches_for(model, rows, options, length)
   end
+  rows.read = longest - done
   local source = model.read and read_texts(model, rows) or {}
-  local read, step = caches and cached_reader(model, caches, source) or plain_reader(model), 1
+  local read, step = caches and cached_reader(model, caches, done, source) or plain_reader(model), 1
   local greedy = options.temperature == 0 and not options.logprobs
     and (options.repetition_penalty or 1) == 1
   while step <= tokens do
@@ -232,7 +245,7 @@ local function run(model, rows, options)
 end
 
 local known = arguments.names([[tokens temperature top_k top_p repetition_penalty seed stop stop_ids
-                               tokenizer on_token logprobs]])
+                               tokenizer on_token logprobs cache]])
 
 -- Checks the options; converts `stop` and `stop_ids` to lists.
 local function checked_options(given)
@@ -268,22 +281,37 @@ local function checked_options(given)
   arguments.need(words == nil or type(words) == "table" and words.decode, "generate",
                  "the tokenizer", words, "a result of nn.tokenizer or nn.vocabulary is needed")
   if options.stop and not words then lib.misuse("generate: `stop` needs `tokenizer` too") end
+  arguments.need(options.cache == nil or type(options.cache) == "table", "generate", "the cache",
+                 options.cache, "a table is needed, {} at first")
   return options
 end
 
+-- Generates; with the option `cache`, for one sequence, from the caches of earlier calls.
+local function run_all(model, rows, options)
+  if not options.cache then return evaluate.eval_mode(run, model, rows, options) end
+  arguments.need(model.kind == "decoder" and model.caches, "generate", "the model", model,
+                 "the option `cache` needs one of a class of nn.decoder")
+  arguments.need(#rows == 1, "generate", "the number of sequences", #rows,
+                 "1 is needed with the option `cache`")
+  kept.continue(options.cache, evaluate.eval_mode, run, model, rows, options)
+end
+
 --- nn.generate(model, ids, {tokens=100, temperature=1, top_k=0, top_p=1, repetition_penalty=1,
---- seed=0, stop, stop_ids, tokenizer, on_token, logprobs=false}) -> ids with new ones, info
+--- seed=0, stop, stop_ids, tokenizer, on_token, logprobs=false, cache}) -> ids with new ones, info
 --- `ids`: a list of token ids (at least one) or a list of such lists, which may differ in length;
 --- the result has the same form. A tensor of one or two axes counts as such a list. The ids are
 --- continued; an encoder-decoder reads them, and the result is its answer alone. temperature 0
 --- takes the likeliest token (greedy decoding); top_k > 0 draws from the k likeliest tokens; top_p
 --- < 1 from the likeliest tokens with this total probability. The same seed gives the same text. A
 --- sequence ends after an id of `stop_ids`, or when its generated text contains a text of `stop`,
---- which needs `tokenizer`; both accept one value or a list. on_token(id, row) is called for each
---- new id.
+--- which needs `tokenizer`; both accept one value or a list. Without stop_ids, those of a Hugging
+--- Face folder count, see nn.load_hf; {}: none. on_token(id, row) is called for each new id. cache:
+--- a table, {} at first, in which the caches of one sequence stay for the next call, which then
+--- reads its ids only from the first one on that differs. The weights must not change in between.
 --- info: reason ("stop" or "length") and, with logprobs, the log-probability of each new id under
---- the model; for a list of lists, lists of these. A model with caches() and next() reads each
---- token once up to its context length; beyond, each new token reads the last `context` ids again.
+--- the model; for a list of lists, lists of these. With cache also read: how many of the given ids
+--- the model read. A model with caches() and next() reads each token once up to its context length;
+--- beyond, each new token reads the last `context` ids again.
 ---     local ids, info = nn.generate(model, {72, 105}, {tokens = 5, top_k = 50, seed = 3})
 ---     #ids, info.reason  --> 7, "length"
 function M.generate(model, ids, options)
@@ -300,6 +328,7 @@ function M.generate(model, ids, options)
     end
     ids = ids:table()
   end
+  options.stop_ids = options.stop_ids or (model.generation or {}).stop_ids
   local many = type(ids[1]) == "table"
   local rows = {}
   for r, list in ipairs(many and ids or {ids}) do
@@ -310,7 +339,7 @@ function M.generate(model, ids, options)
     if #list == 0 then lib.fail("generate: give at least one token") end
     if model.read then rows[r].source, rows[r].ids = rows[r].ids, {model.config.start} end
   end
-  evaluate.eval_mode(run, model, rows, options)
+  run_all(model, rows, options)
   local out, info = {}, {reason = {}, logprobs = options.logprobs and {} or nil}
   for r, row in ipairs(rows) do
     if row.source then table.remove(row.ids, 1) end
@@ -318,7 +347,8 @@ function M.generate(model, ids, options)
     if options.logprobs then info.logprobs[r] = row.logprobs end
   end
   if many then return out, info end
-  return out[1], {reason = info.reason[1], logprobs = info.logprobs and info.logprobs[1]}
+  return out[1], {reason = info.reason[1], logprobs = info.logprobs and info.logprobs[1],
+                  read = options.cache and rows.read}
 end
 
 return M

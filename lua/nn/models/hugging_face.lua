@@ -30,6 +30,7 @@ local arguments = require "nn.base.arguments"
 local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
+local generation_config = require "nn.models.generation_config"
 local hf_config = require "nn.models.hf_config"
 local hf_weights = require "nn.models.hf_weights"
 local lib = require "nn.base.capi"
@@ -95,8 +96,11 @@ local load_options = arguments.names "dropout dtype unread"
 --- models/ describes, such as models/gpt2.lua for GPT-2. Weights are copied one by one from the
 --- mapped file to tiles; transposed ones and other dtypes through a temporary copy. `dtype`: that
 --- of the model, f32 or bf16. Where the files have a head of their own, the model has it too, even
---- if tie_word_embeddings is true. Errors: missing files or tensors; a config.json that nnlua's
---- model does not support; tensors that the model would not read, with unread = "ignore" none.
+--- if tie_word_embeddings is true. model.generation: options for nn.generate, those of temperature,
+--- top_k, top_p, repetition_penalty and stop_ids that generation_config.json has (stop_ids also
+--- from config.json; temperature 0 if do_sample is false). Errors: missing files or tensors; a
+--- config.json that nnlua's model does not support; a generation_config.json with invalid values;
+--- tensors that the model would not read, with unread = "ignore" none.
 ---     nn.save_hf("another", model)
 ---     nn.load_hf("another").config.embd  --> 16
 function M.load_hf(folder, options)
@@ -115,6 +119,7 @@ function M.load_hf(folder, options)
   weights:check_shapes(settings)
   local tokenizer = tokenizer_in(folder)
   local model, found = class(settings), {}
+  generation_config.attach(model, folder)
   for i, p in ipairs(model:parameters()) do
     found[i] = {p, weights:parameter(p.path, p.tensor.shape, model.config)}
   end
@@ -167,7 +172,8 @@ local save_options = arguments.names "shard_bytes"
 
 --- nn.save_hf(folder, model, tokenizer, {shard_bytes=5e9}): writes a model for from_pretrained() of
 --- transformers: config.json, model.safetensors (or shards of at most shard_bytes and an index),
---- and the files of the tokenizer, if given (a char vocabulary has a format of nnlua's own).
+--- generation_config.json (as it was loaded, else with the special tokens of the tokenizer), and
+--- the files of the tokenizer, if given (a char vocabulary has a format of nnlua's own).
 --- Removes other weights from the folder. With several ranks, every rank calls it, and rank 0
 --- writes. Errors: the class has no table hugging_face, or the model
 --- has parameters or settings that it does not describe.
@@ -183,15 +189,18 @@ function M.save_hf(folder, model, tokenizer, options)
   end
   options = arguments.options("save_hf", options, save_options)
   local limit = arguments.whole("save_hf", "shard_bytes", options.shard_bytes or 5e9)
-  local config = files.json(config_of(model, described, tokenizer), "")
-  local entries = {}
+  local config, entries = config_of(model, described, tokenizer), {}
+  local generation = generation_config.entries_to_save(model, config, tokenizer)
   for _, p in ipairs(model:parameters()) do add_entries(entries, class, p, model.config) end
   table.sort(entries, function(a, b) return a.path < b.path end)
   if not cluster.is_first() then return safetensors.collect(entries) end
   files.make_folder(folder, "the model's folder")
   safetensors.write_shards(folder, "model", entries, {format = "pt"}, limit)
   if tokenizer then tokenizer:save(folder) end
-  files.write(files.join(folder, "config.json"), config .. "\n")
+  files.write(files.join(folder, "config.json"), files.json(config, "") .. "\n")
+  local path = files.join(folder, "generation_config.json")
+  files.remove(path)
+  if generation then files.write(path, files.json(generation, "") .. "\n") end
 end
 
 return M

@@ -3,6 +3,7 @@ local arguments = require "nn.base.arguments"
 local checkpoint = require "nn.models.checkpoint"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
+local generation_config = require "nn.models.generation_config"
 local hf_config = require "nn.models.hf_config"
 local hugging_face = require "nn.models.hugging_face"
 local lib = require "nn.base.capi"
@@ -48,7 +49,8 @@ end
 local function describe(path)
   local found = find_checkpoint(path)
   if found then return in_checkpoint(found) end
-  return hugging_face.outline(path)
+  local class, settings, words = hugging_face.outline(path)
+  return class, settings, words, path
 end
 
 --- sizes(path) -> the settings that determine the shapes of the parameters, by name; the
@@ -81,13 +83,14 @@ local function with_dtype(settings, dtype)
 end
 
 --- outline(path, tokenizer, {weights}) -> model, vocabulary: like load_model, but the model has
---- only its settings, `config` and `quantized`, and no parameters. For plans.
+--- only its settings, `config`, `quantized` and `generation`, and no parameters. For plans.
 function M.outline(path, tokenizer, options)
   local weights = weights_in("outline", options)
-  local class, settings, words = describe(path)
+  local class, settings, words, folder = describe(path)
   if tokenizer and tokenizer ~= "" then words = tokenizers.tokenizer(tokenizer) end
   local model = registry.outline(class, with_dtype(settings, dtypes[weights]))
   model.quantized = weights == "int8"
+  if folder then generation_config.attach(model, folder) end
   return model, words
 end
 

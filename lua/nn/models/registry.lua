@@ -14,9 +14,9 @@
 --                            arithmetic, for run:plan
 --   model:flops_per_token(T) FLOPs, forward and backward; of an "encoder_decoder" (T, S), for
 --                            texts of T tokens with answers of S
---   model:caches(batch, tokens), model:next(ids, caches, start, last)    generation with caches
---                            for sequences of up to `tokens` tokens; an "encoder_decoder" has also
---                            model:read(ids, mask), whose result and the mask follow `last`
+--   model:caches(batch, tokens), model:next(ids, caches, start, last, behind)    generation with
+--                            caches for sequences of up to `tokens` tokens; an "encoder_decoder"
+--                            also has model:read(ids, mask): its result and the mask follow `last`
 --
 -- Only the first two lines are required.
 local arguments = require "nn.base.arguments"

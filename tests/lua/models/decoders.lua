@@ -9,6 +9,34 @@ local small = require "small_models"
 local golden = root .. "/tests/golden/decoders/"
 local case, close = small.cases(golden, t.folder()), small.close
 
+-- Continues prompts with and without kept caches, to the same ids, and log-probabilities to 1e-4.
+-- ids: at least 60.
+local function check_kept(model, ids)
+  local cache = {}
+  local function continued(prompt, read)                  -- read: how many of them the model reads
+    local how = {tokens = 12, temperature = 0, logprobs = true, stop_ids = {}}
+    local out, info = nn.generate(model, prompt, how)
+    how.cache = cache
+    local same, about = nn.generate(model, prompt, how)
+    t.same(same, out)
+    t.near(about.logprobs, info.logprobs, {abs = 1e-4})
+    t.same(about.read, read)
+    return out
+  end
+  local function with(list, more)
+    list = {unpack(list)}
+    for _, id in ipairs(more) do list[#list + 1] = id end
+    return list
+  end
+  local first = continued({unpack(ids, 1, 5)}, 5)
+  local second = continued(with(first, {3, 9, 4}), 1 + 3)             -- the newest id is not cached
+  continued(second, 1)
+  continued(with({unpack(second, 1, 10)}, {0, 0}), 2)                 -- the rest differs
+  local longest = with(second, {unpack(ids, 1, 60)})                  -- needs longer caches
+  continued(longest, #longest - 10)
+  continued({unpack(ids, 2, 4)}, 3)
+end
+
 for _, name in ipairs(small.names(golden)) do
   case(name, "logits equal those of transformers to 1e-5", function(path, expected)
     local model = nn.load_hf(path)
@@ -26,6 +54,13 @@ for _, name in ipairs(small.names(golden)) do
     model.caches = false
     how.tokens = 12
     t.same(nn.generate(model, prompt, how), {unpack(wanted, 1, 17)})
+  end)
+
+  case(name, "with kept caches only what is new is read, and the tokens are the same",
+       function(path, expected)
+    local model, ids = nn.load_hf(path), expected.greedy:table()
+    check_kept(model, ids)
+    check_kept(nn.quantize_weights(model), ids)
   end)
 
   case(name, "gradients equal those of transformers to 1e-4", function(path, expected, shapes)

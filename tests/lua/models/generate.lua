@@ -181,6 +181,56 @@ t.case("invalid options are refused", function()
   t.fails(function() nn.generate(model, {}, {}) end, "generate: give at least one token")
 end)
 
+t.case("tokens behind a cache attend as the end of a whole sequence does", function()
+  nn.seed(4)
+  local tolerances = {f32 = {abs = 1e-5}, f64 = {abs = 1e-13}, bf16 = {abs = 0.02}}
+  for dtype, tolerance in pairs(tolerances) do
+    local bias = nn.randn(6, 4):to(dtype)
+    for _, more in ipairs {{}, {window = 9}, {bias = bias, max_distance = 20}} do
+      local qkv = nn.randn(2, 90, 64):to(dtype)          -- 4 heads of 8, 2 heads of keys and values
+      local o = {heads = 4, kv_heads = 2}
+      for name, value in pairs(more) do o[name] = value end
+      local whole = nn.attention(qkv, o)
+      o.kv_heads = nil
+      for _, len in ipairs {1, 4, 5, 16, 50} do
+        local cache = nn.zeros({2, 4, 100, 8}, {dtype = dtype})
+        local function start(at) return nn.tensor({at, at}, {dtype = "i32"}) end
+        nn.cache_write_(cache, qkv:slice(2, 1, 90 - len), start(0), {heads = 4})
+        local _, out = nn.attention_cached_(cache, qkv:slice(2, 91 - len, 90), start(90 - len), o)
+        t.near(out:to "f64", whole:slice(2, 91 - len, 90):to "f64", tolerance)
+      end
+    end
+  end
+end)
+
+t.case("kept caches need one sequence and a decoder with caches, and survive a full context",
+       function()
+  local model = new_model()
+  t.fails(function() nn.generate(model, {{1}, {2}}, {cache = {}}) end,
+          "the number of sequences is 2; 1 is needed with the option `cache`")
+  t.fails(function() nn.generate(model, {1}, {cache = true}) end,
+          "the cache is true; a table is needed, {} at first")
+  t.fails(function() nn.generate(without_cache(model), {1}, {cache = {}}) end,
+          "the option `cache` needs one of a class of nn.decoder")
+  local cache = {}
+  local function check(prompt, read, tokens)
+    local how = {tokens = tokens or 10, temperature = 0, cache = cache}
+    local ids, info = nn.generate(model, prompt, how)
+    t.same(info.read, read)
+    how.cache = nil
+    t.same(nn.generate(model, prompt, how), ids)
+    return ids
+  end
+  local ids = check({1, 2, 3}, 3)
+  ids = check(ids, 1)                                    -- 23 of the 24 tokens of the context
+  local beyond = check(ids, 1)
+  check({unpack(beyond, 1, 24)}, 1, 3)
+  check(beyond, #beyond)                                 -- longer than the context
+  check({unpack(ids, 1, 20)}, 1, 2)
+  model = new_model()                                    -- caches of another model
+  check(ids, #ids)
+end)
+
 t.case("a full cache, or one of another model, is refused", function()
   local cache, start = nn.zeros {1, 4, 5, 3}, nn.tensor({4}, {dtype = "i32"})
   t.fails(function()

@@ -256,6 +256,81 @@ t.case("an index is read tensor by tensor, and refused where it names missing on
   refused("weight_map", "weights", "has no weight_map")
 end)
 
+-- A copy of the given folder with generation_config.json, and eos_token_id of config.json.
+local function with_generation(name, generation, ends)
+  local copy = changed(name, '"eos_token_id": 0', '"eos_token_id": ' .. (ends or "0"))
+  files.write(copy .. "/generation_config.json", generation)
+  return copy
+end
+
+t.case("generation_config.json gives options of nn.generate, and its ends are the default",
+       function()
+  local model = nn.load_hf(given)
+  t.same(model.generation, {stop_ids = {0}})
+  local greedy = expected:tensor("greedy"):table()
+  local prompt, last = {unpack(greedy, 1, 5)}, greedy[9]
+  local path = with_generation("ends", files.json {
+    eos_token_id = {last, 2}, do_sample = true, temperature = 0.25, top_k = 7, top_p = 0.5,
+    repetition_penalty = 1.5, max_length = 20, suppress_tokens = {1}}, "[3, -1]")
+  model = nn.load_model(path)
+  t.same(model.generation, {stop_ids = {last, 2, 3}, temperature = 0.25, top_k = 7, top_p = 0.5,
+                            repetition_penalty = 1.5})
+  local ends = 6                                                     -- the first `last`
+  while greedy[ends] ~= last do ends = ends + 1 end
+  local ids, info = nn.generate(model, prompt, {tokens = 40, temperature = 0})
+  t.same({ids, info.reason}, {{unpack(greedy, 1, ends)}, "stop"})
+  t.same(nn.generate(model, prompt, {tokens = 40, temperature = 0, stop_ids = {}}), greedy)
+  nn.generate(model, prompt, model.generation)                       -- they are valid options
+  local greedily = with_generation("greedily", '{"do_sample": false, "temperature": 0.9}')
+  t.same(nn.load_hf(greedily).generation, {stop_ids = {0}, temperature = 0})
+end)
+
+t.case("null in generation_config.json counts as missing, and wrong values are refused by name",
+       function()
+  local path = with_generation("null", [[{"temperature": null, "top_k": null, "top_p": null,
+    "eos_token_id": null, "do_sample": null, "repetition_penalty": null}]], "null")
+  t.same(nn.load_hf(path).generation, {})
+  for text, message in pairs {
+    ['{"temperature": -1}'] = "/generation_config.json: temperature is -1; a number from 0 to",
+    ['{"temperature": [1]}'] = "temperature is a table; a finite number is needed",
+    ['{"top_k": 2.5}'] = "top_k is 2.5; a whole number from 0",
+    ['{"top_p": 1.5}'] = "top_p is 1.5; a number from 0 to 1 is needed",
+    ['{"repetition_penalty": 0}'] = "repetition_penalty is 0; a number from 0.001 to 1000",
+    ['{"do_sample": "no"}'] = "do_sample is 'no'; true or false is needed",
+    ['{"eos_token_id": [3, "x"]}'] = "eos_token_id[1] is 'x'; a whole number",
+    ['[1]'] = "it is a list; an object is needed", ['{"top_k": '] = "is not JSON",
+  } do
+    path = with_generation("wrong", text)
+    t.fails(function() nn.load_hf(path) end, message)
+  end
+  t.fails(function() nn.load_hf(with_generation("end", "{}", "true")) end,
+          "config.json: eos_token_id is true")
+end)
+
+t.case("a saved folder has generation_config.json and the ends of the one it was loaded from",
+       function()
+  local function entries(name)
+    return files.parse_json(files.read(folder .. "/resaved/" .. name .. ".json"))
+  end
+  local text = '{"eos_token_id": [4, 2], "temperature": 0.6, "max_length": 20, "x": {"y": [1]}}'
+  local model = nn.load_hf(with_generation("first", text, "[4, 3]"))
+  nn.save_hf(folder .. "/resaved", model)
+  t.same(entries "generation_config", files.parse_json(text))
+  t.same(entries("config").eos_token_id, {4, 3})
+  -- The end of another tokenizer is added.
+  local words = nn.train_tokenizer("some words", {size = 260})
+  local own = words.eos or words.special["<|endoftext|>"]
+  nn.save_hf(folder .. "/resaved", model, words)
+  t.same({entries("generation_config").eos_token_id, entries("config").eos_token_id},
+         {{4, 2, own}, {4, 3, own}})
+  -- Without generation_config.json: the tokens of the tokenizer; nothing without a tokenizer.
+  local new = require "models.gpt2" (model.config)
+  nn.save_hf(folder .. "/resaved", new, words)
+  t.same(entries "generation_config", {bos_token_id = own, eos_token_id = own})
+  nn.save_hf(folder .. "/resaved", new)
+  t.check(not files.exists(folder .. "/resaved/generation_config.json"), "that of another model")
+end)
+
 t.case("missing files and other models are refused by name", function()
   local function refused(path, message) t.fails(function() nn.load_hf(path) end, message) end
   refused(folder .. "/nothing", "there is no folder")

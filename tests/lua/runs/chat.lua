@@ -1,6 +1,7 @@
 -- recipes/chat.lua and the conversations behind it, against transformers
 -- (tests/golden/make_conversation.py).
 local conversations = require "nn.models.conversation"
+local generation_config = require "nn.models.generation_config"
 local files = require "nn.io.files"
 local nn = require "nn"
 local t = require "nn.test"
@@ -49,8 +50,8 @@ t.case("a conversation is written, encoded and answered as by transformers", fun
   local model, words = nn.load_hf(path)
   local talk = conversations.new(model, words, {system = "Be brief.", tokens = golden.tokens,
                                                 generate = {temperature = 0}})
-  local asked, stops = 0, conversations.stop_ids(path, words)
-  t.same(stops, {words.eos, golden.config.eos_token_id})
+  local asked, stops = 0, generation_config.stop_ids(model, words.eos)
+  t.same(stops, {golden.config.eos_token_id})
   for _, message in ipairs(golden.messages) do
     if message.role == "user" then
       asked = asked + 1
@@ -148,8 +149,90 @@ t.case("generation_config.json adds ids that end an answer", function()
   t.same({output, errors}, {nn.tokenizer(path):decode {ids[1], ids[2]} .. "\n", ""})
 end)
 
+t.case("settings of generation_config.json hold unless the command line gives them", function()
+  local other = write_folder "sampled"
+  files.write(other .. "/generation_config.json", files.json {
+    do_sample = true, temperature = 0.25, top_k = 3, top_p = 0.5, repetition_penalty = 1.1})
+  local status, output = chat({}, "--plan top_p=1", other)          -- and temperature=0
+  t.same(status, 0)
+  t.check(output:find("  generation_config.json: top_k=3 repetition_penalty=1.1\n", 1, true))
+  files.write(other .. "/generation_config.json", '{"do_sample": false, "top_p": null}')
+  files.write(folder .. "/input", golden.messages[2].content .. "\n")
+  local function answered(settings)
+    return select(2, t.shell(("cd %s && $NNLUA %s/recipes/chat.lua model=sampled tokens=%d %s "
+      .. "system='Be brief.' <input 2>errors"):format(folder, root, golden.tokens, settings)))
+  end
+  t.same(answered "", golden.turns[1].answer .. "\n")
+  t.check(answered "temperature=9" ~= golden.turns[1].answer .. "\n", "a temperature is given")
+  local function continued(settings)
+    t.shell(("cd %s && $NNLUA %s/recipes/gpt2_generate.lua model=sampled tokens=5 prompt=x %s "
+      .. ">output 2>errors"):format(folder, root, settings))
+    return files.read(folder .. "/errors")
+  end
+  t.check(continued "":find("generation_config.json: temperature=0\n", 1, true))
+  t.check(not continued("temperature=1"):find("generation_config", 1, true))
+end)
+
+t.case("a turn reads only what the caches lack, and is answered as if all were read", function()
+  local model, words = nn.load_hf(write_folder("talk", {max_position_embeddings = 2000}))
+  local function new()
+    return conversations.new(model, words, {system = "Be brief.", tokens = 16,
+                                            generate = {temperature = 0}})
+  end
+  local talk, other = new(), new()                         -- `other` loses its caches at each turn
+  local function both(method, ...)
+    talk[method](talk, ...)
+    other[method](other, ...)
+  end
+  -- Asks, or retries -> the tokens that the model read, and those of the whole prompt. on_text is
+  -- called with the number of the part.
+  local function ask(question, on_text)
+    other.cache = {}
+    local infos = {}
+    for i, each in ipairs {talk, other} do
+      local parts = 0
+      local function count()
+        parts = parts + 1
+        if on_text then on_text(parts) end
+      end
+      infos[i] = question and each:say(question, {}, count) or each:retry({}, count)
+    end
+    t.same(talk:messages(), other:messages())
+    return infos[1].read, infos[2].read
+  end
+  local first, before = ask("question 01 about tiles")
+  t.same(first, before)
+  local reads = {}
+  for turn = 2, 10 do
+    local read, all = ask(("question %02d about tiles"):format(turn))
+    t.check(read <= all - before, ("%d tokens read of %d; %d before"):format(read, all, before))
+    reads[turn], before = read, all
+  end
+  t.check(reads[10] <= 1.2 * reads[2], ("%d tokens read, %d at first"):format(reads[10], reads[2]))
+  t.same(ask(), 1)                                   -- the same prompt, for its logits
+  -- A part of an answer that a signal stopped is in the caches.
+  local function stop(part) if part == 4 then error("interrupted", 0) end end
+  t.same(ask("question 11 about tiles", stop), nil)
+  local read, all = ask("question 12 about tiles")
+  t.check(read < all - before, ("%d tokens read of %d"):format(read, all))
+  -- After an error, and for another beginning, all is read that differs.
+  t.fails(function() ask("x", function() error("broken", 0) end) end, "broken")
+  read, all = ask("question 13 about tiles")
+  t.same(read, all)
+  both("set_system", "Be long.")
+  read, all = ask("question 14 about tiles")
+  t.check(read < all and read >= all - 12, ("%d tokens read of %d"):format(read, all))
+  talk:save(folder .. "/talk.json")
+  both "reset"
+  read, all = ask("question 01 about tiles")
+  t.check(read < all and all < 60, ("%d tokens read of %d"):format(read, all))
+  both("load", folder .. "/talk.json")
+  read, all = ask()
+  t.check(read < all - 20, ("%d tokens read of %d"):format(read, all))
+end)
+
 t.case("Ctrl-C stops an answer and not the program", function()
-  local ends = conversations.stop_ids(path, nn.tokenizer(path))
+  local ends = {nn.tokenizer(path).eos, golden.config.eos_token_id}
   local long = write_folder("long", {max_position_embeddings = 200000}, nil, ends)
   files.write(folder .. "/input", "hello\n/save stopped.json\n")
   local status, output = t.shell(([[cd %s; rm -f output errors

@@ -1,0 +1,126 @@
+-- How the authors of a Hugging Face folder generate text with its model: generation_config.json,
+-- and eos_token_id of config.json. A model that is loaded from the folder has the fields
+--
+--   generation   options for nn.generate: temperature, top_k, top_p, repetition_penalty, stop_ids,
+--                those that the folder has. temperature is 0 if do_sample is false
+--   origin       {generation=, eos_token_id=}: the entries of generation_config.json, and
+--                eos_token_id of config.json, which save_hf writes again; nil if not in the folder
+--
+-- Other entries of generation_config.json, such as num_beams, are not used.
+local config_file = require "nn.io.config"
+local files = require "nn.io.files"
+local json = require "nn.io.json"
+local lib = require "nn.base.capi"
+local schema = require "nn.io.schema"
+
+local M = {}
+local names = {"temperature", "top_k", "top_p", "repetition_penalty"}   -- the same in both formats
+
+local function number(low, high)
+  return function(value, path)
+    local problem = schema.number(value, path)
+    if problem or value >= low and value <= high then return problem end
+    return ("%s is %g; a number from %g to %g is needed"):format(path, value, low, high)
+  end
+end
+
+local id = schema.whole(-2 ^ 31, 2 ^ 31)           -- a negative one is of no token
+local function ids(value, path)
+  return (type(value) == "table" and schema.list(id) or id)(value, path)
+end
+
+local wrong_end = schema.fields {eos_token_id = schema.optional(ids)}
+local wrong_entry = schema.fields {
+  eos_token_id = schema.optional(ids), do_sample = schema.optional(schema.boolean),
+  temperature = schema.optional(number(0, 1e9)), top_k = schema.optional(schema.whole()),
+  top_p = schema.optional(number(0, 1)), repetition_penalty = schema.optional(number(1e-3, 1e3)),
+}
+
+-- The entries of a file in the folder, without null; nil if it has none. Errors: invalid ones.
+local function entries_in(folder, name, wrong)
+  local path = files.join(folder, name)
+  if not files.exists(path) then return nil end
+  local entries = schema.without_null(json.read(path))
+  local problem = #entries > 0 and "it is a list; an object is needed" or wrong(entries)
+  if problem then lib.fail("%s: %s", path, problem) end
+  return entries
+end
+
+local function list_of(value) return type(value) == "table" and value or {value} end
+
+-- The ids of tokens in these lists, each once; nil if there are none.
+local function union(...)
+  local out, seen = {}, {}
+  for _, list in ipairs {...} do
+    for _, value in ipairs(list) do
+      if value >= 0 and not seen[value] then out[#out + 1], seen[value] = value, true end
+    end
+  end
+  return #out > 0 and out or nil
+end
+
+--- attach(model, folder): sets the fields `generation` and `origin` of a model, or of its outline,
+--- that is loaded from a Hugging Face folder and generates text. Errors: an entry that nn.generate
+--- cannot use.
+function M.attach(model, folder)
+  if model.kind == "encoder" then return end
+  local config = entries_in(folder, "config.json", wrong_end)
+  local entries = entries_in(folder, "generation_config.json", wrong_entry)
+  model.origin = {generation = entries, eos_token_id = config.eos_token_id}
+  entries = entries or {}
+  local options = {stop_ids = union(list_of(entries.eos_token_id), list_of(config.eos_token_id))}
+  for _, name in ipairs(names) do options[name] = entries[name] end
+  if entries.do_sample == false then options.temperature = 0 end
+  model.generation = options
+end
+
+--- stop_ids(model, own) -> a list of the id `own` (or nil), the end of a tokenizer, and of those in
+--- model.generation.
+function M.stop_ids(model, own)
+  return union({own}, model.generation and model.generation.stop_ids or {}) or {}
+end
+
+--- defaults(cfg, model) -> a text: gives the settings of a recipe that the command line does not
+--- give the values in model.generation. The text lists these; nil if there are none.
+function M.defaults(cfg, model)
+  local parts = {}
+  for _, name in ipairs(names) do
+    local value = (model.generation or {})[name]
+    if value and not config_file.given(cfg, name) then
+      cfg[name], parts[#parts + 1] = value, name .. "=" .. files.number_text(value)
+    end
+  end
+  return #parts > 0 and "generation_config.json: " .. table.concat(parts, " ") or nil
+end
+
+-- eos_token_id for a file: what the folder had, and the end of the tokenizer, `own`, or nil.
+local function ends(before, own)
+  local list = union(list_of(before), {own})
+  return list and #list == 1 and type(before) ~= "table" and list[1] or list
+end
+
+--- entries_to_save(model, config, tokenizer) -> the entries of generation_config.json: those of
+--- model.origin, else those of the tokenizer; nil if there is neither. config: the entries of the
+--- new config.json with the special tokens of the tokenizer; its eos_token_id gets that of
+--- model.origin too.
+function M.entries_to_save(model, config, tokenizer)
+  if model.kind == "encoder" then return nil end
+  local origin, own, out = model.origin or {}, config.eos_token_id, {}
+  config.eos_token_id = ends(origin.eos_token_id, own)
+  if not origin.generation then
+    if not tokenizer then return nil end
+    for _, name in ipairs {"bos_token_id", "eos_token_id", "decoder_start_token_id"} do
+      out[name] = config[name]
+    end
+    out.pad_token_id = config.pad_token_id or tokenizer.pad
+    return next(out) and out
+  end
+  for name, value in pairs(origin.generation) do
+    local is_empty = type(value) == "table" and next(value) == nil      -- {} or [] of JSON
+    if not is_empty then out[name] = value end
+  end
+  out.eos_token_id = ends(out.eos_token_id, own)
+  return out
+end
+
+return M
