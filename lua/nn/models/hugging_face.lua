@@ -78,14 +78,12 @@ local function copy_parameter(p, entry, transposed)
   engine.sync()                                    -- so that only one such copy exists at a time
 end
 
-local tokenizer_in = tokenizers.in_folder
-
 --- outline(folder) -> the class of the model, its settings from config.json (and the weights, if
 --- the folder has them), the tokenizer or nil.
 function M.outline(folder)
   local class, settings = hf_config.read(folder)
   hf_weights.settle_tie(folder, class, settings)
-  return class, settings, tokenizer_in(folder)
+  return class, settings, tokenizers.in_folder(folder)
 end
 
 local load_options = arguments.names "dropout dtype unread"
@@ -117,7 +115,7 @@ function M.load_hf(folder, options)
     if options[name] ~= nil then settings[name] = options[name] end
   end
   weights:check_shapes(settings)
-  local tokenizer = tokenizer_in(folder)
+  local tokenizer = tokenizers.in_folder(folder)
   local model, found = class(settings), {}
   generation_config.attach(model, folder)
   for i, p in ipairs(model:parameters()) do
