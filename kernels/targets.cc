@@ -17,6 +17,10 @@ bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+const char* avx2_core() {
+    __builtin_cpu_init();  // the first call may come from a static initializer of another library
+    return __builtin_cpu_is("amd") ? "Zen" : "Haswell";
+}
 #endif
 
 // Of the usable targets of a device, kernels run the last one.
@@ -24,7 +28,7 @@ std::deque<Target>& all_targets() {
     static std::deque<Target> targets = {
         {"baseline", Device::cpu, always},
 #if defined(__x86_64__)
-        {"avx2", Device::cpu, has_avx2, __builtin_cpu_is("amd") ? "Zen" : "Haswell"},
+        {"avx2", Device::cpu, has_avx2, avx2_core()},
         // OpenBLAS's sgemm for Cooperlake is the one for SkylakeX (measured equal).
         {"avx512", Device::cpu, has_avx512, "SkylakeX"},
 #endif
