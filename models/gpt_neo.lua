@@ -28,8 +28,11 @@ local GPTNeo = nn.decoder("GPTNeo", function()
   }
 end)
 
+local known = {}                                       -- the last pattern, and its kinds
+
 -- The kinds in a pattern, "global" or "local". Errors: another kind.
 local function kinds_in(pattern)
+  if known.pattern == pattern then return known.kinds end
   local list = {}
   for kind in (pattern .. ","):gmatch "(.-)," do
     if kind ~= "global" and kind ~= "local" then
@@ -37,6 +40,7 @@ local function kinds_in(pattern)
     end
     list[#list + 1] = kind
   end
+  known = {pattern = pattern, kinds = list}
   return list
 end
 
@@ -143,12 +147,12 @@ local function kinds_of(config)
   return nil, ("kinds of attention are given for %d of %d blocks"):format(#kinds, count)
 end
 
--- The shortest list that gives `kinds` when it repeats.
-local function shortest_pattern(kinds)
+-- The shortest pattern that gives these kinds when it repeats.
+local function pattern_of(kinds)
   for length = 1, #kinds do
     local repeats = true
     for i = length + 1, #kinds do repeats = repeats and kinds[i] == kinds[i - length] end
-    if repeats then return {unpack(kinds, 1, length)} end
+    if repeats then return table.concat(kinds, ",", 1, length) end
   end
 end
 
@@ -161,7 +165,7 @@ function format.read(config)
     end
   end
   if not kinds then return nil, problem end
-  return {window = config.window_size, pattern = table.concat(shortest_pattern(kinds), ",")}
+  return {window = config.window_size, pattern = pattern_of(kinds)}
 end
 
 function format.write(c)

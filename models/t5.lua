@@ -23,7 +23,7 @@ local T5 = nn.encoder_decoder("T5", function()
     activation = field("relu", "of the MLP; gelu and silu have a gate",
                        {choices = {"relu", "gelu", "silu"}}),
     tied = field(true, "the head is the token embedding"),
-    scale_head = field("tied", "the head divides by sqrt(embd): if it is tied, always or never",
+    scale_head = field("tied", "when the head divides by sqrt(embd): if it is tied, always, never",
                        {choices = {"tied", "always", "never"}}),
     start = field(0, "first input of the decoder (an id)", {min = 0}),
     pad = field(0, "id in place of ignored targets", {min = 0}),
@@ -126,7 +126,8 @@ T5.hugging_face = {
   optional = {decoder_layers = "num_decoder_layers", eps = "layer_norm_epsilon",
               max_distance = "relative_attention_max_distance", pad = "pad_token_id",
               start = "decoder_start_token_id", tied = "tie_word_embeddings"},
-  entries = {scale_decoder_outputs = "boolean", tie_word_embeddings = "boolean"},
+  entries = {scale_decoder_outputs = "boolean", tie_word_embeddings = "boolean",
+             feed_forward_proj = "text"},
   repeats = {["lm_head.weight"] = "shared.weight", ["encoder.embed_tokens.weight"] =
              "shared.weight", ["decoder.embed_tokens.weight"] = "shared.weight"},
   unused = {"^decoder%.block%.0%.layer%.1%.EncDecAttention%.relative_attention_bias%.weight$"},
@@ -170,9 +171,8 @@ function format.name(path, c)
 end
 
 function format.read(config)
-  local kind = tostring(config.feed_forward_proj)
-  local activation = kind == "nil" and "relu" or kind:match "^relu$"
-    or kind:match "^gated%-(gelu)$" or kind:match "^gated%-(silu)$"
+  local kind = config.feed_forward_proj or "relu"
+  local activation = kind:match "^relu$" or kind:match "^gated%-([gs][ei]lu)$"
   -- transformers 5 writes tie_word_embeddings = true in all folders; older versions decided by it.
   local scaled = config.scale_decoder_outputs
   if scaled == nil then scaled = config.tie_word_embeddings ~= false end

@@ -1,5 +1,5 @@
 -- Writes the model of a run or a checkpoint as a folder for Hugging Face's transformers, with its
--- tokenizer. A Hugging Face folder is read too: a copy has one dtype, and names as of today.
+-- tokenizer. A Hugging Face folder is read too: the copy has one dtype and today's tensor names.
 --   nnlua recipes/export.lua model=runs/char out=my-model
 --   nnlua recipes/export.lua model=runs/finetune/checkpoint-000200 out=my-model dtype=bf16
 local nn = require "nn"
@@ -10,7 +10,8 @@ local cfg = nn.config({
                    .. "model"),
   out = nn.field("", "folder to write; it must be new or empty"),
   tokenizer = nn.field("", "folder of the tokenizer, if the model has none"),
-  dtype = nn.field("saved", "dtype of the weights; saved: as the model is",
+  dtype = nn.field("saved", "dtype of the weights; saved: that of a checkpoint, f32 for a "
+                   .. "Hugging Face model",
                    {choices = {"saved", "f32", "bf16"}}),
   shard_bytes = nn.field(5e9, "at most so many bytes in a file of weights", {min = 1}),
 }, arg)
@@ -22,7 +23,7 @@ end
 local model, words = nn.load_model(cfg.model, cfg.tokenizer,
                                    {weights = cfg.dtype ~= "saved" and cfg.dtype or nil})
 nn.save_hf(cfg.out, model, words, {shard_bytes = cfg.shard_bytes})
-print(("%s: a %s of %s parameters in %s%s"):format(
+print(("%s: %s, %s parameters in %s%s"):format(
   cfg.out, getmetatable(model).class_name, units.number(model:count()), model.config.dtype,
   not words and ", without a tokenizer" or words.kind == "char" and
   ", with a vocabulary of characters (vocabulary.json), which only nnlua reads" or ""))

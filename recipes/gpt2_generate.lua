@@ -28,7 +28,8 @@ local cfg = nn.config({
                   .. "at the tokenizer's end token and those of generation_config.json"),
   seed = nn.field(1, "seed of the samples", {min = 0}),
   logprobs = nn.field(false, "print the log-probability of each token, and their mean"),
-  weights = nn.field("saved", "f32, bf16, or int8 with a scale per row; saved: as the model is",
+  weights = nn.field("saved", "f32, bf16, or int8 with a scale per row; saved: that of a "
+                     .. "checkpoint, f32 for a Hugging Face model",
                      {choices = {"saved", "f32", "bf16", "int8"}}),
   plan = nn.field(false, "only report what a token would cost and whether it fits"),
   nn.memory_fields(),

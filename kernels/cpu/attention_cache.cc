@@ -66,6 +66,7 @@ template <class T> struct CachedBias {
 };
 
 constexpr int64_t query_block = 16, few_queries = 4;  // a block: the lanes of a vector
+constexpr int64_t key_block = 512;                    // of keys that are converted to A at once
 
 // Up to query_block queries of a head, whose positions begin with `at`, over the cache's keys and
 // values from `first` on. Scores and weights are (keys, query_block).
@@ -77,14 +78,22 @@ template <class T> struct QueryBlock {
     int64_t keys = at + rows - first;
 
     int64_t scratch_size() const {
-        const int64_t converted = std::is_same_v<T, A> ? 0 : keys * p.head_dim;
+        const int64_t converted = std::is_same_v<T, A> ? 0 : key_block * p.head_dim;
         return keys * query_block + 2 * p.head_dim * query_block + converted;
     }
-    // x (keys, head_dim) in A, in `room` unless it is already.
-    const A* in_sums(const T* x, A* room) const {
-        if constexpr (std::is_same_v<T, A>) return x;
-        row_convert(x, keys * p.head_dim, room);
-        return room;
+    // Calls each(j, count, rows) for blocks of the rows of x (keys, head_dim) in A, which are in
+    // `room` unless x is of this type.
+    template <class F> void each_block(const T* x, A* room, F each) const {
+        for (int64_t j = 0; j < keys; j += key_block) {
+            const int64_t count = std::min(key_block, keys - j);
+            const T* const part = x + j * p.head_dim;
+            if constexpr (std::is_same_v<T, A>) {
+                each(j, count, part);
+            } else {
+                row_convert(part, count * p.head_dim, room);
+                each(j, count, room);
+            }
+        }
     }
     // Hides those of the keys [begin, end) that are after a query or before its window.
     void mask(int64_t begin, int64_t end, A* weights) const {
@@ -118,15 +127,19 @@ template <class T> struct QueryBlock {
         for (int64_t d = 0; d < dim; ++d)
             for (int64_t i = 0; i < query_block; ++i)
                 query_t[d * query_block + i] = i < rows ? A(q[i * width + d]) : A(0);
-        blas::gemm(false, false, keys, query_block, dim, A(p.scale), in_sums(k + first * dim, room),
-                   dim, query_t, query_block, A(0), weights, query_block);
+        each_block(k + first * dim, room, [&](int64_t j, int64_t count, const A* part) {
+            blas::gemm(false, false, count, query_block, dim, A(p.scale), part, dim, query_t,
+                       query_block, A(0), weights + j * query_block, query_block);
+        });
         bias.add(h, at - first, keys, rows, query_block, weights);
         mask(at - first, keys, weights);
         if (p.window) mask(0, std::min(rows, at - first), weights);
         alignas(64) A inverse[query_block];
         softmax(weights, inverse);
-        blas::gemm(true, false, query_block, dim, keys, A(1), weights, query_block,
-                   in_sums(v + first * dim, room), dim, A(0), out, dim);
+        each_block(v + first * dim, room, [&](int64_t j, int64_t count, const A* part) {
+            blas::gemm(true, false, query_block, dim, count, A(1), weights + j * query_block,
+                       query_block, part, dim, A(j > 0), out, dim);
+        });
         for (int64_t i = 0; i < rows; ++i)
             simd_for(dim, [&](int64_t d) {
                 o[i * p.heads * dim + d] = T(out[i * dim + d] * inverse[i]);

@@ -23,7 +23,8 @@ SIZE = dict(vocab_size=VOCAB, d_model=32, d_kv=12, d_ff=48, num_layers=2, num_he
             decoder_start_token_id=0)
 MODELS = {
     "t5": T5Config(**SIZE, num_decoder_layers=1),
-    # The head of T5 1.1 is neither tied nor scaled; that of FLAN-T5 too, with these entries.
+    # The head of T5 1.1 is neither tied nor scaled, nor is that of FLAN-T5, whose config.json has
+    # more entries.
     "t5_gated": T5Config(**SIZE, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
     "t5_flan": T5Config(**SIZE, feed_forward_proj="gated-gelu", tie_word_embeddings=False,
                         n_positions=512, output_past=True, initializer_factor=1.0),
@@ -60,7 +61,7 @@ def main():
         torch.manual_seed(13)
         config._attn_implementation = "eager"
         model = T5ForConditionalGeneration(config).double().eval()
-        if not config.scale_decoder_outputs:           # transformers ties it also then
+        if not config.scale_decoder_outputs:           # transformers would tie it here too
             model.lm_head.weight = torch.nn.Parameter(torch.zeros(VOCAB, 32, dtype=torch.float64))
         named = list(model.named_parameters())
         with torch.no_grad():

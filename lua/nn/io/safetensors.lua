@@ -352,8 +352,8 @@ function File:copy_into(name, target)
 end
 
 --- open_index(path) -> the entries by name (as in open()) of all shards that a
---- NAME.safetensors.index.json lists. Errors: a malformed index, a missing shard, a shard without a
---- listed tensor or with others.
+--- NAME.safetensors.index.json names. Errors: a malformed index, a missing shard, a shard without a
+--- listed tensor, a tensor in two shards.
 function M.open_index(path)
   local map, folder = json.read(path).weight_map, path:match "^(.*)/[^/]*$" or "."
   if type(map) ~= "table" then lib.fail("%s has no weight_map", path) end
@@ -372,11 +372,12 @@ function M.open_index(path)
     by_name[name] = opened[shard].by_name[name]
       or lib.fail("%s: '%s' is not in %s", path, name, shard)
   end
-  for shard, file in pairs(opened) do
-    for name in pairs(file.by_name) do
-      if map[name] ~= shard then
-        lib.fail("%s has '%s', which %s does not list", file.path, name, path)
+  for shard, file in pairs(opened) do                 -- and what the index does not list
+    for name, entry in pairs(file.by_name) do
+      if map[name] and map[name] ~= shard then
+        lib.fail("%s: '%s' is in both %s and %s", path, name, map[name], shard)
       end
+      by_name[name] = entry
     end
   end
   return by_name

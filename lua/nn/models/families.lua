@@ -6,7 +6,7 @@ local experts = "its MLPs are mixtures of experts"
 local state_space = "it has state-space layers instead of attention"
 local images = "it reads images"
 local sound = "it reads sound"
-local encoder = "it is an encoder, but not of BERT's or RoBERTa's kind"
+local encoder = "it is an encoder, but neither a BERT nor a RoBERTa"
 local pair = "its encoder and decoder have position embeddings, not T5's bias by distance"
 
 local differences = {

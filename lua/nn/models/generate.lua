@@ -225,7 +225,7 @@ local function run(model, rows, options)
     local length = M.cache_length(model, longest, tokens)
     caches, done = caches_for(model, rows, options, length)
   end
-  rows.read = longest - done
+  rows.read = tokens > 0 and longest - done or 0
   local source = model.read and read_texts(model, rows) or {}
   local read, step = caches and cached_reader(model, caches, done, source) or plain_reader(model), 1
   local greedy = options.temperature == 0 and not options.logprobs

@@ -3,8 +3,9 @@
 --
 --   generation   options for nn.generate: temperature, top_k, top_p, repetition_penalty, stop_ids,
 --                those that the folder has. temperature is 0 if do_sample is false
---   origin       {generation=, eos_token_id=}: the entries of generation_config.json, and
---                eos_token_id of config.json, which save_hf writes again; nil if not in the folder
+--   origin       {generation=, text=, eos_token_id=}: the entries and the text of
+--                generation_config.json, and eos_token_id of config.json, which save_hf writes
+--                again; nil if not in the folder
 --
 -- Other entries of generation_config.json, such as num_beams, are not used.
 local config_file = require "nn.io.config"
@@ -24,7 +25,7 @@ local function number(low, high)
   end
 end
 
-local id = schema.whole(-2 ^ 31, 2 ^ 31)           -- a negative one is of no token
+local id = schema.whole(-2 ^ 31, 2 ^ 31)           -- negative ids stand for no token
 local function ids(value, path)
   return (type(value) == "table" and schema.list(id) or id)(value, path)
 end
@@ -32,18 +33,20 @@ end
 local wrong_end = schema.fields {eos_token_id = schema.optional(ids)}
 local wrong_entry = schema.fields {
   eos_token_id = schema.optional(ids), do_sample = schema.optional(schema.boolean),
-  temperature = schema.optional(number(0, 1e9)), top_k = schema.optional(schema.whole()),
+  temperature = schema.optional(number(0, 1e9)), top_k = schema.optional(schema.whole(-1)),
   top_p = schema.optional(number(0, 1)), repetition_penalty = schema.optional(number(1e-3, 1e3)),
 }
 
--- The entries of a file in the folder, without null; nil if it has none. Errors: invalid ones.
+-- The entries of a file in the folder, without null, and its text; nil if there is no such file.
+-- Errors: invalid entries.
 local function entries_in(folder, name, wrong)
   local path = files.join(folder, name)
   if not files.exists(path) then return nil end
-  local entries = schema.without_null(json.read(path))
+  local text = files.read(path)
+  local entries = schema.without_null(json.object(text, path))
   local problem = #entries > 0 and "it is a list; an object is needed" or wrong(entries)
   if problem then lib.fail("%s: %s", path, problem) end
-  return entries
+  return entries, text
 end
 
 local function list_of(value) return type(value) == "table" and value or {value} end
@@ -65,11 +68,12 @@ end
 function M.attach(model, folder)
   if model.kind == "encoder" then return end
   local config = entries_in(folder, "config.json", wrong_end)
-  local entries = entries_in(folder, "generation_config.json", wrong_entry)
-  model.origin = {generation = entries, eos_token_id = config.eos_token_id}
+  local entries, text = entries_in(folder, "generation_config.json", wrong_entry)
+  model.origin = {generation = entries, text = text, eos_token_id = config.eos_token_id}
   entries = entries or {}
   local options = {stop_ids = union(list_of(entries.eos_token_id), list_of(config.eos_token_id))}
   for _, name in ipairs(names) do options[name] = entries[name] end
+  if options.top_k == -1 then options.top_k = 0 end              -- from all tokens, as in vLLM
   if entries.do_sample == false then options.temperature = 0 end
   model.generation = options
 end
@@ -99,11 +103,11 @@ local function ends(before, own)
   return list and #list == 1 and type(before) ~= "table" and list[1] or list
 end
 
---- entries_to_save(model, config, tokenizer) -> the entries of generation_config.json: those of
---- model.origin, else those of the tokenizer; nil if there is neither. config: the entries of the
---- new config.json with the special tokens of the tokenizer; its eos_token_id gets that of
---- model.origin too.
-function M.entries_to_save(model, config, tokenizer)
+--- text_to_save(model, config, tokenizer) -> the text of generation_config.json: that of
+--- model.origin, with the end of the tokenizer, else the special tokens of the tokenizer; nil if
+--- there is neither. config: the entries of the new config.json with the special tokens of the
+--- tokenizer; its eos_token_id gets that of model.origin too.
+function M.text_to_save(model, config, tokenizer)
   if model.kind == "encoder" then return nil end
   local origin, own, out = model.origin or {}, config.eos_token_id, {}
   config.eos_token_id = ends(origin.eos_token_id, own)
@@ -113,14 +117,17 @@ function M.entries_to_save(model, config, tokenizer)
       out[name] = config[name]
     end
     out.pad_token_id = config.pad_token_id or tokenizer.pad
-    return next(out) and out
+    return next(out) and files.json(out, "") .. "\n"
   end
+  local before = origin.generation.eos_token_id
+  local after = ends(before, own)
+  if #list_of(after) == #list_of(before) then return origin.text end
   for name, value in pairs(origin.generation) do
     local is_empty = type(value) == "table" and next(value) == nil      -- {} or [] of JSON
     if not is_empty then out[name] = value end
   end
-  out.eos_token_id = ends(out.eos_token_id, own)
-  return out
+  out.eos_token_id = after
+  return files.json(out, "") .. "\n"
 end
 
 return M

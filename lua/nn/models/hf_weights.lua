@@ -47,7 +47,7 @@ local function refuse_files(folder)
   local instead = ""
   for _, name in ipairs(files.list(folder)) do
     if name:find "%.safetensors$" then
-      instead = ("; %s is no name of transformers"):format(name)
+      instead = ("; transformers uses no file of the name %s"):format(name)
     elseif name:find "^pytorch_model.*%.bin$" then
       instead = ("; %s can run any code and is not read: in Python, AutoModelForCausalLM.from_"
                  .. "pretrained(FOLDER).save_pretrained(OTHER) writes safetensors"):format(name)
@@ -64,7 +64,7 @@ function M.open(folder, class)
   local by_name = path:find "%.json$" and safetensors.open_index(path)
     or safetensors.open(path).by_name
   return setmetatable({folder = folder, class = class, format = format, by_name = by_name,
-                       prefix = format.prefix or "", is_read = {}}, Weights)
+                       prefix = format.prefix or "", read = {}, is_read = {}}, Weights)
 end
 
 -- The entry of a tensor, or nil.
@@ -74,10 +74,12 @@ local function lookup(self, name)
     or old and by_name[full_name(self.prefix, old)]
 end
 
--- The entry of a copy of a tensor, where the files have only that; nil if the head is no copy.
+-- The entry of a copy of a tensor, where the files have only that. An untied head is no copy.
 local function lookup_copy(self, name, settings)
-  for copy, original in pairs(settings.tied ~= false and self.format.repeats or {}) do
-    if original == name and lookup(self, copy) then return lookup(self, copy) end
+  local head = settings.tied == false and self.format.name("head.weight", settings)
+  for _, copy in ipairs(sorted_keys(self.format.repeats or {})) do
+    local entry = self.format.repeats[copy] == name and lookup(self, copy)
+    if entry and not (head and full_name("", head) == copy) then return entry end
   end
 end
 
@@ -85,15 +87,15 @@ end
 local function find(self, name, shape, settings)
   local entry = lookup(self, name) or lookup_copy(self, name, settings)
   if not entry then
-    lib.fail("'%s' has no tensor '%s' (nor with the prefix '%s')", self.folder, full_name("", name),
-             self.prefix)
+    lib.fail("'%s' has no tensor '%s'%s", self.folder, full_name("", name), self.prefix == "" and ""
+             or (" (nor with the prefix '%s')"):format(self.prefix))
   end
   local given, expected = table.concat(entry.shape, ","), table.concat(shape, ",")
   if given ~= expected then
     lib.fail("%s: '%s' is (%s); config.json implies (%s)", entry.file.path, entry.name, given,
              expected)
   end
-  self.is_read[entry] = true
+  self.read[name], self.is_read[entry] = entry, true
   return entry
 end
 
@@ -138,14 +140,15 @@ function M.settle_tie(folder, class, settings)
     local name = class.hugging_face.name(path, settings)
     return type(name) == "string" and lookup(weights, name)
   end
-  local head, tokens = entry_of "head.weight", entry_of "tok.weight"
+  local head = entry_of "head.weight"
+  local tokens = entry_of "tok.weight"
+    or lookup_copy(weights, class.hugging_face.name("tok.weight", settings), {tied = false})
   if head and tokens and not safetensors.equal(head, tokens) then settings.tied = false end
 end
 
--- Whether a tensor that is not read is the copy of one that is. Errors: it should be, but is not.
+-- Whether a tensor that is not read is the copy of one that is. Errors: the two differ.
 local function is_copy(self, entry, name)
-  local original = (self.format.repeats or {})[name]
-  local other = original and lookup(self, original)
+  local other = self.read[(self.format.repeats or {})[name]]
   if not other then return false end
   if not safetensors.equal(entry, other) then
     lib.fail("%s: '%s' differs from '%s', which nnlua's %s uses in its place", entry.file.path,

@@ -3,8 +3,8 @@
 -- `hugging_face`:
 --
 --   types             {model_type = "architecture"}, as in config.json
---   heads             optional: how names of architectures end that the model has; by default as
---                     that in types, or "Model"
+--   heads             optional: endings of the names of architectures that the model has; by
+--                     default that of the name in types, and "Model"
 --   variants          optional {model_type = "settings"}: the settings that make a new model one
 --                     of this type, for errors
 --   prefix            optional prefix of the tensor names in files
@@ -188,7 +188,7 @@ function M.save_hf(folder, model, tokenizer, options)
   options = arguments.options("save_hf", options, save_options)
   local limit = arguments.whole("save_hf", "shard_bytes", options.shard_bytes or 5e9)
   local config, entries = config_of(model, described, tokenizer), {}
-  local generation = generation_config.entries_to_save(model, config, tokenizer)
+  local generation = generation_config.text_to_save(model, config, tokenizer)
   for _, p in ipairs(model:parameters()) do add_entries(entries, class, p, model.config) end
   table.sort(entries, function(a, b) return a.path < b.path end)
   if not cluster.is_first() then return safetensors.collect(entries) end
@@ -198,7 +198,7 @@ function M.save_hf(folder, model, tokenizer, options)
   files.write(files.join(folder, "config.json"), files.json(config, "") .. "\n")
   local path = files.join(folder, "generation_config.json")
   files.remove(path)
-  if generation then files.write(path, files.json(generation, "") .. "\n") end
+  if generation then files.write(path, generation) end
 end
 
 return M

@@ -1,6 +1,6 @@
 -- Caches of keys and values that stay between calls of nn.generate, in the table of its option
--- `cache`: {model=, caches=, length=, ids=}. length: for how many tokens the caches have room; ids:
--- those whose keys and values are in the caches.
+-- `cache`. Its state is {model=, caches=, length=, ids=}. length: for how many tokens the caches
+-- have room; ids: those whose keys and values are in the caches.
 local creation = require "nn.core.creation"
 local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
@@ -9,15 +9,15 @@ local M = {}
 
 -- Replaces the caches by longer ones with the same content, one by one, so that only one of the old
 -- ones is in memory beside its successor.
-local function grow(kept, length)
-  for i, old in ipairs(kept.caches) do
+local function grow(state, length)
+  for i, old in ipairs(state.caches) do
     local shape = {old:dims()}
     shape[3] = length
-    kept.caches[i] = creation.zeros(shape, {dtype = old.dtype}):assign_(old, {1, 1, 1, 1})
+    state.caches[i] = creation.zeros(shape, {dtype = old.dtype}):assign_(old, {1, 1, 1, 1})
     old:release()
     engine.sync()
   end
-  kept.length = length
+  state.length = length
 end
 
 -- The first ids, at most `most`, that are equal in both lists.
@@ -27,35 +27,51 @@ local function common(a, b, most)
   return out
 end
 
---- take(kept, model, ids, length) -> caches with room for `length` tokens, and how many of the ids
---- are in them. The last one never is, because its logits are needed. Caches grow by at least half
---- of their length, up to the model's context. For calls within continue().
-function M.take(kept, model, ids, length)
-  if kept.model ~= model then kept.model, kept.caches, kept.length, kept.ids = model, nil, 0, {} end
-  kept.ids = common(ids, kept.ids, math.min(#kept.ids, #ids - 1))
-  if length > kept.length then
-    length = math.min(model.config.context, math.max(length, math.ceil(1.5 * kept.length)))
-    if #kept.ids > 0 then
-      grow(kept, length)
-    else
-      for _, old in ipairs(kept.caches or {}) do old:release() end
-      kept.caches, kept.length = model:caches(1, length), length
-    end
-  end
-  kept.continued, kept.given = ids, #ids
-  return kept.caches, #kept.ids
+-- Whether the caches still exist: a scope in which they were created frees them.
+local function are_alive(state)
+  return pcall(function() state.caches[1]:memory_nodes() end)
 end
 
---- continue(kept, f, ...): calls f(...), which continues the ids that it gives take(), and notes
+local function drop(state)
+  for _, cache in ipairs(are_alive(state) and state.caches or {}) do cache:release() end
+  state.model, state.caches, state.length, state.ids = nil, nil, 0, {}
+end
+
+--- take(cache, model, ids, length) -> caches with room for `length` tokens, and how many of the ids
+--- are in them. The last one never is, because its logits are needed. Caches grow by at least half
+--- of their length, up to the model's context. For calls within continue().
+function M.take(cache, model, ids, length)
+  local state = cache[M]
+  if state.model ~= model or not are_alive(state) then drop(state) end
+  state.model, state.ids = model, common(ids, state.ids, math.min(#state.ids, #ids - 1))
+  if length > state.length then
+    length = math.min(model.config.context, math.max(length, math.ceil(1.5 * state.length)))
+    if #state.ids > 0 then
+      grow(state, length)
+    else
+      drop(state)
+      state.model, state.caches, state.length = model, model:caches(1, length), length
+    end
+  end
+  state.continued, state.given = ids, #ids
+  return state.caches, #state.ids
+end
+
+--- continue(cache, f, ...): calls f(...), which continues the ids that it gives take(), and notes
 --- which of them are then in the caches. Drops the caches if f fails, unless a stop signal ends it
---- after take().
-function M.continue(kept, f, ...)
+--- after take(). Errors: f calls continue() with the same table.
+function M.continue(cache, f, ...)
+  local state = cache[M] or {ids = {}, length = 0}
+  cache[M] = state
+  if state.is_busy then lib.misuse "generate: another call uses the cache and has not ended" end
+  state.is_busy, state.continued = true, nil
   local good, problem = lib.protected(f, ...)
-  local ids = kept.continued
-  kept.continued = nil
-  if not good and not (ids and lib.is_interrupt(problem)) then kept.model = nil end
-  if ids and #ids > kept.given then
-    kept.ids = common(ids, ids, math.min(#ids - 1, kept.length))
+  local ids = state.continued
+  state.is_busy = false
+  if not good and not (ids and lib.is_interrupt(problem)) then
+    drop(state)
+  elseif ids and #ids > state.given then
+    state.ids = common(ids, ids, math.min(#ids - 1, state.length))
   end
   if not good then error(problem, 0) end
 end

@@ -92,11 +92,13 @@ local wrong_parameter = schema.fields {
 }
 local wrong_entry = schema.fields {
   rope_theta = number, original_max_position_embeddings = schema.optional(schema.whole(1)),
+  partial_rotary_factor = number,
 }
 
--- The problem with parameters that nnlua has not, or nil: by kind of layer, or for a part of a head
--- where the model rotates all of it.
+-- The problem with parameters that nnlua does not support, or nil: by kind of layer, or for a part
+-- of a head where the model rotates all of it.
 local function wrong_kind(config, p, where, rotates_part)
+  if #p > 0 then return ("%s is a list; an object is needed"):format(where) end
   for _, name in ipairs(sorted_keys(p)) do
     if type(p[name]) == "table" and name:find "attention$" then
       return ("%s.%s: frequencies by kind of layer are not supported"):format(where, name)
@@ -104,7 +106,7 @@ local function wrong_kind(config, p, where, rotates_part)
   end
   local part = p.partial_rotary_factor or config.partial_rotary_factor or 1
   if part ~= 1 and not rotates_part then
-    return ("partial_rotary_factor is %s; nnlua's model rotates whole heads"):format(tostring(part))
+    return ("partial_rotary_factor is %g; nnlua's model rotates whole heads"):format(part)
   end
 end
 

@@ -100,12 +100,11 @@ local kinds = {
   encoder_decoder = {"reads a text and writes another one", "recipes/train_span.lua"},
 }
 
--- "a T5, which reads a text and writes another one; recipes/train_span.lua trains it"
+-- "T5, which reads a text and writes another one; recipes/train_span.lua trains it"
 local function description_of(class)
-  local known = kinds[class.kind]
-  local name = class.class_name or "class of its own"
-  if not known then return ("a %s, which a recipe of its own trains"):format(name) end
-  return ("a %s, which %s; %s trains it"):format(name, known[1], known[2])
+  local known, name = kinds[class.kind], class.class_name or "an unnamed class"
+  if not known then return ("%s, which a recipe of its own trains"):format(name) end
+  return ("%s, which %s; %s trains it"):format(name, known[1], known[2])
 end
 
 --- class_of(words, default, preset, kind) -> the class of the model to train, and the words of
@@ -145,12 +144,12 @@ local of_training = {dropout = true, dtype = true}     -- settings that a new tr
 function M.start_from(cfg, class, path, words)
   local model, known = load.outline(path)
   if getmetatable(model) ~= class then
-    lib.fail("this recipe trains a %s; init=%s is %s, without model=", class.class_name,
+    lib.fail("this recipe trains %s; init=%s is %s, without model=", class.class_name,
              cfg.init, description_of(getmetatable(model)))
   end
   if (model.config.labels or 0) > 0 then
-    lib.fail("init=%s is a %s that classifies texts (%d classes); this recipe trains one that "
-             .. "predicts masked tokens. A script can train it: model(ids, labels) is its loss",
+    lib.fail("init=%s is %s, which classifies texts (%d classes) there; this recipe trains it to "
+             .. "predict masked tokens. A script can train it: model(ids, labels) is its loss",
              cfg.init, class.class_name, model.config.labels)
   end
   for name, value in pairs(model.config) do

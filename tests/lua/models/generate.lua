@@ -20,6 +20,27 @@ end
 
 local prompts = {{1, 2, 3}, {7}, {9, 8, 7, 6, 5, 4}}
 
+t.case("a kept cache is made anew after its scope or another model, and serves one call at a time",
+       function()
+  local model, cache = new_model(), {}
+  local how = {tokens = 6, temperature = 0, cache = cache}
+  local expected = nn.generate(model, {1, 2, 3}, {tokens = 6, temperature = 0})
+  local function read_of(net, ids)
+    local out, info = nn.generate(net, ids, how)
+    t.same({unpack(out, 1, #expected)}, {unpack(expected, 1, #out)})
+    return info.read
+  end
+  t.same(nn.scope(read_of, model, {1, 2, 3}), 3)
+  t.same({read_of(model, {1, 2, 3}), read_of(model, expected)}, {3, 1})
+  t.same({read_of(new_model(), {1, 2, 3}), read_of(model, {1, 2, 3})}, {3, 3})
+  how.on_token = function() nn.generate(model, {5}, {tokens = 1, cache = cache}) end
+  t.fails(function() nn.generate(model, {1, 2, 3}, how) end,
+          "another call uses the cache and has not ended")
+  how.on_token = nil
+  t.same(read_of(model, {1, 2, 3}), 3)
+  t.same(select(2, nn.generate(model, {4}, {tokens = 0, cache = {}})).read, 0)
+end)
+
 t.case("with a cache, and for prompts of different lengths at once, the tokens are the same, "
        .. "beyond the context too", function()
   local model = new_model()

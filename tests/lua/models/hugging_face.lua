@@ -290,10 +290,11 @@ t.case("null in generation_config.json counts as missing, and wrong values are r
   local path = with_generation("null", [[{"temperature": null, "top_k": null, "top_p": null,
     "eos_token_id": null, "do_sample": null, "repetition_penalty": null}]], "null")
   t.same(nn.load_hf(path).generation, {})
+  t.same(nn.load_hf(with_generation("all", '{"top_k": -1}', "null")).generation, {top_k = 0})
   for text, message in pairs {
     ['{"temperature": -1}'] = "/generation_config.json: temperature is -1; a number from 0 to",
     ['{"temperature": [1]}'] = "temperature is a table; a finite number is needed",
-    ['{"top_k": 2.5}'] = "top_k is 2.5; a whole number from 0",
+    ['{"top_k": 2.5}'] = "top_k is 2.5; a whole number from -1",
     ['{"top_p": 1.5}'] = "top_p is 1.5; a number from 0 to 1 is needed",
     ['{"repetition_penalty": 0}'] = "repetition_penalty is 0; a number from 0.001 to 1000",
     ['{"do_sample": "no"}'] = "do_sample is 'no'; true or false is needed",
@@ -312,10 +313,10 @@ t.case("a saved folder has generation_config.json and the ends of the one it was
   local function entries(name)
     return files.parse_json(files.read(folder .. "/resaved/" .. name .. ".json"))
   end
-  local text = '{"eos_token_id": [4, 2], "temperature": 0.6, "max_length": 20, "x": {"y": [1]}}'
+  local text = '{"eos_token_id": [4, 2], "temperature": 0.6, "x": {"y": [null, {}, 1.0]}}'
   local model = nn.load_hf(with_generation("first", text, "[4, 3]"))
   nn.save_hf(folder .. "/resaved", model)
-  t.same(entries "generation_config", files.parse_json(text))
+  t.same(files.read(folder .. "/resaved/generation_config.json"), text)
   t.same(entries("config").eos_token_id, {4, 3})
   -- The end of another tokenizer is added.
   local words = nn.train_tokenizer("some words", {size = 260})

@@ -44,7 +44,7 @@ t.case("a run is exported as a folder of transformers, and again in bf16", funct
   local function export(words) return recipe("export", words) end
   t.check(train("model=llama out=run steps=2 data.vocabulary=byte " .. tiny):find "done after")
   local status, output = export "model=run out=exported"
-  t.check(status == 0 and output:find "^exported: a Llama of %S+ parameters in f32\n$", output)
+  t.check(status == 0 and output:find "^exported: Llama, %S+ parameters in f32\n$", output)
   local model, words = nn.load_hf(folder .. "/exported")
   t.same(words:ids "to be", nn.vocabulary("byte"):ids "to be")
   for i, p in ipairs(nn.load_model(folder .. "/run"):parameters()) do
@@ -80,11 +80,11 @@ t.case("init takes all settings of the model, and its class", function()
   t.check(status == 1 and output:find("model.theta=700 of the command line conflicts with "
           .. "init=start, a model with model.theta=500", 1, true), output)
   status, output = recipe("train", "model=gpt2 init=start data.text=text.txt")
-  t.check(status == 1 and output:find("this recipe trains a GPT2; init=start is a Llama, which "
+  t.check(status == 1 and output:find("this recipe trains GPT2; init=start is Llama, which "
           .. "continues texts; recipes/train.lua trains it, without model=", 1, true), output)
   status, output = recipe("train", "model=mixer")
   t.check(status == 1 and output:find("this recipe trains a model that continues texts; "
-          .. "model=mixer is a Mixer, which a recipe of its own trains", 1, true), output)
+          .. "model=mixer is Mixer, which a recipe of its own trains", 1, true), output)
   for name, advice in pairs {mistral = "model=llama model.window=4096",
                              qwen3 = "model=llama model.qk_norm=true"} do
     status, output = recipe("train", "model=" .. name)

@@ -170,11 +170,11 @@ t.case("other models and settings are refused", function()
     t.check(output:find(message, 1, true), output)
   end
   refused("model=gpt2 data.text=text.txt",
-          "model=gpt2 is a GPT2, which continues texts; recipes/train.lua trains it")
+          "model=gpt2 is GPT2, which continues texts; recipes/train.lua trains it")
   nn.save_hf(folder .. "/classes", require "models.bert" {layers = 1, heads = 2, embd = 8,
                                                           vocab = 300, labels = 3})
-  refused("init=classes data.text=text.txt", "init=classes is a Bert that classifies texts (3 "
-          .. "classes); this recipe trains one that predicts masked tokens")
+  refused("init=classes data.text=text.txt", "init=classes is Bert, which classifies texts (3 "
+          .. "classes) there; this recipe trains it to predict masked tokens")
   refused("model=roberta", "it is a kind of Bert: give model=bert model.family=roberta")
   local size = nn.vocabulary("char", text).size
   refused(tiny .. "out=c model.vocab=" .. size,

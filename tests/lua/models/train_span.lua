@@ -160,7 +160,7 @@ t.case("the recipe plans, trains and resumes, and its loss falls", function()
   plan = recipe("gpt2_generate", "model=run prompt='not to be' --plan")
   t.check(plan:find "prompts +9 tokens" and plan:find "cache", plan)
   t.check(recipe("train_span", "model=gpt2 data.text=text.txt", 1):find(
-    "model=gpt2 is a GPT2, which continues texts; recipes/train.lua trains it", 1, true))
+    "model=gpt2 is GPT2, which continues texts; recipes/train.lua trains it", 1, true))
 end)
 
 t.finish()
