@@ -78,18 +78,18 @@ local function copy_parameter(p, entry, transposed)
   engine.sync()                                    -- so that only one such copy exists at a time
 end
 
---- outline(folder) -> the class of the model, its settings from config.json (and the weights, if
---- the folder has them), the tokenizer or nil.
-function M.outline(folder)
+--- outline(folder, without_tokenizer) -> the class of the model, its settings from config.json
+--- (and the weights, if the folder has them), the tokenizer or nil.
+function M.outline(folder, without_tokenizer)
   local class, settings = hf_config.read(folder)
   hf_weights.settle_tie(folder, class, settings)
-  return class, settings, tokenizers.in_folder(folder)
+  return class, settings, not without_tokenizer and tokenizers.in_folder(folder) or nil
 end
 
-local load_options = arguments.names "dropout dtype unread"
+local load_options = arguments.names "dropout dtype unread tokenizer"
 
---- nn.load_hf(folder, {dropout=0, dtype="f32", unread="refuse"}) -> model, tokenizer (nil if the
---- folder has none).
+--- nn.load_hf(folder, {dropout=0, dtype="f32", unread="refuse", tokenizer=true}) -> model,
+--- tokenizer (nil if the folder has none, or with tokenizer = false).
 --- Loads a Hugging Face model (config.json, model.safetensors or shards) of a type that a file in
 --- models/ describes, such as models/gpt2.lua for GPT-2. Weights are copied one by one from the
 --- mapped file to tiles; transposed ones and other dtypes through a temporary copy. `dtype`: that
@@ -98,7 +98,8 @@ local load_options = arguments.names "dropout dtype unread"
 --- top_k, top_p, repetition_penalty and stop_ids that generation_config.json has (stop_ids also
 --- from config.json; temperature 0 if do_sample is false). Errors: missing files or tensors; a
 --- config.json that nnlua's model does not support; a generation_config.json with invalid values;
---- tensors that the model would not read, with unread = "ignore" none.
+--- tensors that the model would not read, with unread = "ignore" none; a tokenizer that nnlua does
+--- not support.
 ---     nn.save_hf("another", model)
 ---     nn.load_hf("another").config.embd  --> 16
 function M.load_hf(folder, options)
@@ -115,7 +116,7 @@ function M.load_hf(folder, options)
     if options[name] ~= nil then settings[name] = options[name] end
   end
   weights:check_shapes(settings)
-  local tokenizer = tokenizers.in_folder(folder)
+  local tokenizer = options.tokenizer ~= false and tokenizers.in_folder(folder) or nil
   local model, found = class(settings), {}
   generation_config.attach(model, folder)
   for i, p in ipairs(model:parameters()) do

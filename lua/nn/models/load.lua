@@ -46,10 +46,11 @@ local function in_checkpoint(found)
   return class, settings, found:vocabulary()
 end
 
-local function describe(path)
+-- tokenizer: a path that replaces the tokenizer of a Hugging Face folder, or nil or "".
+local function describe(path, tokenizer)
   local found = find_checkpoint(path)
   if found then return in_checkpoint(found) end
-  local class, settings, words = hugging_face.outline(path)
+  local class, settings, words = hugging_face.outline(path, (tokenizer or "") ~= "")
   return class, settings, words, path
 end
 
@@ -86,7 +87,7 @@ end
 --- only its settings, `config`, `quantized` and `generation`, and no parameters. For plans.
 function M.outline(path, tokenizer, options)
   local weights = weights_in("outline", options)
-  local class, settings, words, folder = describe(path)
+  local class, settings, words, folder = describe(path, tokenizer)
   if tokenizer and tokenizer ~= "" then words = tokenizers.tokenizer(tokenizer) end
   local model = registry.outline(class, with_dtype(settings, dtypes[weights]))
   model.quantized = weights == "int8"
@@ -137,7 +138,8 @@ function M.load_model(path, tokenizer, options)
   if found then
     model, words = restored(found, dtypes[weights])
   else
-    model, words = hugging_face.load_hf(path, {dtype = dtypes[weights]})
+    model, words = hugging_face.load_hf(path, {dtype = dtypes[weights],
+                                               tokenizer = (tokenizer or "") == ""})
   end
   if weights == "int8" then quantize.quantize_weights(model) end
   engine.set_random_state(random)

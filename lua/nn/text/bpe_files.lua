@@ -7,6 +7,7 @@ local json = require "nn.io.json"
 local lib = require "nn.base.capi"
 local reader = require "nn.text.reader"
 local sentencepiece = require "nn.text.sentencepiece"
+local tables = require "nn.base.tables"
 
 local M = {}
 local Tokenizer = encoder.Tokenizer
@@ -68,12 +69,12 @@ function Tokenizer:json()
   return self.source or generated(self)
 end
 
--- Writes vocab.json and merges.txt too, for a tokenizer of GPT-2's kind.
-local function save_gpt2(self, folder)
+-- Adds vocab.json and merges.txt to the texts by name, for a tokenizer of GPT-2's kind; returns the
+-- entries of tokenizer_config.json.
+local function gpt2_files(self, texts)
   local vocab, merges = json_parts(self)
-  files.write(files.join(folder, "vocab.json"), json_lines("{", vocab, "}\n"))
-  files.write(files.join(folder, "merges.txt"),
-              "#version: 0.2\n" .. table.concat(merges, "\n") .. "\n")
+  texts["vocab.json"] = json_lines("{", vocab, "}\n")
+  texts["merges.txt"] = "#version: 0.2\n" .. table.concat(merges, "\n") .. "\n"
   local config = {tokenizer_class = "GPT2Tokenizer", add_prefix_space = false}
   local last = self.special["<|endoftext|>"] and "<|endoftext|>"
   config.bos_token, config.eos_token, config.unk_token = last, last, last
@@ -81,7 +82,21 @@ local function save_gpt2(self, folder)
 end
 
 local NAMES = {"tokenizer.json", "vocabulary.json", "vocab.json", "merges.txt", "vocab.txt",
-               "added_tokens.json", "chat_template.jinja", unpack(sentencepiece.NAMES)}
+               "added_tokens.json", "special_tokens_map.json", "chat_template.jinja",
+               unpack(sentencepiece.NAMES)}
+
+-- The texts of the tokenizer's files by name.
+local function contents(self)
+  local out, config = {["chat_template.jinja"] = self.template_source}, nil
+  if self.model_file then
+    sentencepiece.add_files(self, out)
+  else
+    out["tokenizer.json"] = self:json()
+    config = self.source and {tokenizer_class = "PreTrainedTokenizerFast"} or gpt2_files(self, out)
+  end
+  out["tokenizer_config.json"] = self.config_source or files.json(config, "") .. "\n"
+  return out
+end
 
 --- tokenizer:save(folder): writes tokenizer.json and tokenizer_config.json, for AutoTokenizer of
 --- transformers; for a tokenizer of GPT-2's kind also vocab.json and merges.txt. A tokenizer that
@@ -90,20 +105,15 @@ local NAMES = {"tokenizer.json", "vocabulary.json", "vocab.json", "merges.txt", 
 ---     nn.train_tokenizer("to be or not to be", {size = 260}):save "my-tokenizer"
 ---     nn.tokenizer("my-tokenizer").size  --> 260
 function Tokenizer:save(folder)
+  local texts = contents(self)
   files.make_folder(folder, "the tokenizer's folder")
-  for _, name in ipairs(NAMES) do files.remove(files.join(folder, name)) end  -- of another one
-  local config
-  if self.model_file then
-    sentencepiece.save(self, folder)
-  else
-    files.write(files.join(folder, "tokenizer.json"), self:json())
-    config = self.source and {tokenizer_class = "PreTrainedTokenizerFast"}
-      or save_gpt2(self, folder)
+  local order = tables.sorted_keys(texts)
+  if texts["tokenizer.json"] then table.insert(order, 1, "tokenizer.json") end  -- read first
+  for i, name in ipairs(order) do
+    if i == 1 or name ~= order[1] then files.write(files.join(folder, name), texts[name]) end
   end
-  files.write(files.join(folder, "tokenizer_config.json"),
-              self.config_source or files.json(config, "") .. "\n")
-  if self.template_source then
-    files.write(files.join(folder, "chat_template.jinja"), self.template_source)
+  for _, name in ipairs(NAMES) do                                -- of another tokenizer
+    if not texts[name] then files.remove(files.join(folder, name)) end
   end
 end
 

@@ -17,16 +17,18 @@ local function need(condition, path, text, ...)
   if not condition then lib.fail("%s: " .. text, path, ...) end
 end
 
---- parsed(texts, path) -> {texts=, path=, config=, map=, added=, model_type=}: the contents of
---- tokenizer_config.json, special_tokens_map.json and added_tokens.json, empty tables for missing
---- ones; and the model_type of config.json, or nil. texts: of these files by name; path(name): of a
---- file, for errors.
+--- parsed(texts, path) -> {texts=, path=, config=, map=, added=, class=, model_type=}: the contents
+--- of tokenizer_config.json, special_tokens_map.json and added_tokens.json, empty tables for
+--- missing ones; the tokenizer_class of the first or of config.json, and the model_type of the
+--- latter, each nil if it is no text. texts: of these files by name; path(name): of a file, for
+--- errors.
 function M.parsed(texts, path)
   local function object(name) return texts[name] and json.object(texts[name], path(name)) or {} end
-  local model_type = object "config.json".model_type
-  return {texts = texts, path = path, config = object "tokenizer_config.json",
-          map = object "special_tokens_map.json", added = object "added_tokens.json",
-          model_type = type(model_type) == "string" and model_type or nil}
+  local function text(value) return type(value) == "string" and value or nil end
+  local config, model = object "tokenizer_config.json", object "config.json"
+  return {texts = texts, path = path, config = config, map = object "special_tokens_map.json",
+          added = object "added_tokens.json", model_type = text(model.model_type),
+          class = text(config.tokenizer_class) or text(model.tokenizer_class)}
 end
 
 --- read(folder) -> settings as parsed() returns them.

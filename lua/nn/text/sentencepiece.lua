@@ -4,7 +4,6 @@ local base64 = require "nn.base.base64"
 local chat = require "nn.text.chat"
 local decoders = require "nn.text.decoders"
 local encoder = require "nn.text.encoder"
-local files = require "nn.io.files"
 local folder_settings = require "nn.text.folder_settings"
 local lib = require "nn.base.capi"
 local native = require "nn.text.native"
@@ -110,12 +109,12 @@ local written_names = {Generic = "PreTrainedTokenizerFast"}
 
 -- The name in `classes`. The class is that of tokenizer_config.json, or the one of the model_type
 -- in config.json; else Llama's for BPE, and none for a unigram model.
-local function class_of(config, model_type, model, path)
-  local given = config.tokenizer_class
-  if type(given) == "string" then
+local function class_of(settings, model, path)
+  local given, model_type = settings.class, settings.model_type
+  if given then
     local name = class_names[given:gsub("Fast$", "")]
-    need(name, path, "the tokenizer_class %s may number the tokens of a SentencePiece model in "
-         .. "another way, and nnlua reads only those of Llama, Gemma, T5, XLM-R and CamemBERT; "
+    need(name, path, "the tokenizer_class %s may give the tokens of a SentencePiece model other "
+         .. "ids, and nnlua knows only those of Llama, Gemma, T5, XLM-R and CamemBERT; "
          .. "let AutoTokenizer of transformers read the folder, and save_pretrained() write "
          .. "tokenizer.json", given)
     return name
@@ -186,7 +185,7 @@ function M.new(bytes, name, settings)
   local path, config = settings.path(name), settings.config
   local config_path = settings.path "tokenizer_config.json"
   local model = sentencepiece_file.parse(bytes, path)
-  local class_name = class_of(config, settings.model_type, model, path)
+  local class_name = class_of(settings, model, path)
   local class = classes[class_name]
   if class.change then class.change(model, config, config_path) end
   local added = folder_settings.added_tokens(config_path, model.symbols)
@@ -211,17 +210,15 @@ function M.new(bytes, name, settings)
   return self
 end
 
--- Files beside the model that save() and state() keep as they are.
+-- Files beside the model that add_files() and state() keep as they are.
 local kept = {map = "special_tokens_map.json", added = "added_tokens.json"}
 
---- save(tokenizer, folder): writes the model file and the files of added tokens, as they were read.
-function M.save(self, folder)
+--- add_files(tokenizer, texts): adds the model file and the files of added tokens to the texts by
+--- name, as they were read.
+function M.add_files(self, texts)
   local file = self.model_file
-  files.write(files.join(folder, file.name), file.bytes)
-  for _, name in pairs(kept) do
-    local path, text = files.join(folder, name), file.texts[name]
-    if text then files.write(path, text) else files.remove(path) end
-  end
+  texts[file.name] = file.bytes
+  for _, name in pairs(kept) do texts[name] = file.texts[name] end
 end
 
 --- state(tokenizer) -> {kind=, model=, name=, map=, added=, config=, chat_template=}, for

@@ -12,8 +12,7 @@ local TYPES = M.TYPES
 -- are read; a wire type "bool" is 0 in the file.
 local fields = {
   trainer = {[3] = {"model_type", 0, 1}, [24] = {"treat_whitespace_as_suffix", "bool", false},
-             [35] = {"byte_fallback", "bool", false}, [41] = {"bos_id", 0, 1},
-             [42] = {"eos_id", 0, 2}, [43] = {"pad_id", 0, -1}},
+             [35] = {"byte_fallback", "bool", false}},
   normalizer = {[2] = {"precompiled_charsmap", 2, ""}, [3] = {"add_dummy_prefix", "bool", true},
                 [4] = {"remove_extra_whitespaces", "bool", true},
                 [5] = {"escape_whitespaces", "bool", true}},
@@ -33,7 +32,7 @@ local function read_into(out, known, file, first, last)
     if field then
       local name, kind = field[1], field[2]
       need(wire == (kind == "bool" and 0 or kind), file.path,
-           "it is no model of SentencePiece: its field %s has the wire type %d", name, wire)
+           "it is not a SentencePiece model: its field %s has the wire type %d", name, wire)
       if kind == 2 then value = ffi.string(file.p + value, stop - value) end
       if kind == "bool" then value = value ~= 0 end
       out[name] = value
@@ -80,7 +79,7 @@ end
 
 -- Checks the tokens, and sets model.unknown: the id of the unknown token.
 local function check(model, path)
-  need(#model.symbols > 0, path, "it is no model of SentencePiece: it has no tokens")
+  need(#model.symbols > 0, path, "it is not a SentencePiece model: it has no tokens")
   local known = {{}, {}}                 -- ids + 1 by text: found by their name; found in texts
   for id, text in ipairs(model.symbols) do
     local type = model.types[id]
@@ -103,7 +102,7 @@ local kinds = {"unigram", "bpe", "word", "char"}
 function M.parse(bytes, path)
   local file = {p = ffi.cast("const uint8_t *", bytes), path = path}
   function file.fail(at)
-    lib.fail("%s is no model of SentencePiece, or is damaged at byte %d of %d", path, at, #bytes)
+    lib.fail("%s is not a SentencePiece model, or is damaged at byte %d of %d", path, at, #bytes)
   end
   local model = {symbols = {}, scores = {}, types = {}, trainer = with_defaults(fields.trainer),
                  normalizer = with_defaults(fields.normalizer)}

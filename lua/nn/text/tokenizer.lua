@@ -79,8 +79,9 @@ function M.in_folder(folder)
   if path "vocab.txt" then return vocab_txt.read(folder) end
   for _, name in ipairs(files.list(folder) or {}) do
     if is_unknown_format(name) then
-      lib.fail("%s: nnlua cannot read this tokenizer%s; let AutoTokenizer of transformers read the "
-               .. "folder, and save_pretrained() write tokenizer.json", files.join(folder, name),
+      lib.fail("%s: nnlua cannot read this tokenizer%s. If transformers has a fast class for it, "
+               .. "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes a "
+               .. "tokenizer.json", files.join(folder, name),
                name == "vocab.json" and " without a merges.txt" or "")
     end
   end

@@ -10,10 +10,12 @@ local M = {}
 
 local defaults = {unk_token = "[UNK]", sep_token = "[SEP]", pad_token = "[PAD]",
                   cls_token = "[CLS]", mask_token = "[MASK]"}
--- Classes of transformers with BERT's steps.
+-- Classes of transformers with BERT's steps, and the types of models that have one of them.
 local classes = {BertTokenizer = true, DistilBertTokenizer = true, ElectraTokenizer = true,
                  MobileBertTokenizer = true, ConvBertTokenizer = true, PreTrainedTokenizer = true,
                  TokenizersBackend = true}
+local model_types = {bert = true, distilbert = true, electra = true, mobilebert = true,
+                     convbert = true}
 
 local function need(condition, path, text, ...)
   if not condition then lib.fail("%s: " .. text, path, ...) end
@@ -81,15 +83,19 @@ local function content_of(symbols, settings, path)
                    vocab = vocab}}
 end
 
---- read(folder) -> tokenizer of the folder's vocab.txt. Errors: a token twice; a tokenizer_class
---- with other steps than BERT's.
+--- read(folder) -> tokenizer of the folder's vocab.txt. Errors: a token twice; a tokenizer_class,
+--- or without one a model_type, with other steps than BERT's.
 function M.read(folder)
   local path, settings = files.join(folder, "vocab.txt"), folder_settings.read(folder)
-  local config_path, class = settings.path "tokenizer_config.json", settings.config.tokenizer_class
-  need(type(class) ~= "string" or classes[class:gsub("Fast$", "")], config_path,
-       "nnlua reads a vocab.txt as BERT's, and the tokenizer_class is %s; let AutoTokenizer of "
-       .. "transformers read the folder, and save_pretrained() write tokenizer.json",
-       tostring(class))
+  local config_path = settings.path "tokenizer_config.json"
+  local class, model_type = settings.class, settings.model_type
+  if class then
+    need(classes[class:gsub("Fast$", "")], path, "the tokenizer_class is %s; nnlua reads a "
+         .. "vocab.txt as that of a BertTokenizer", class)
+  elseif model_type then
+    need(model_types[model_type], path, "the model_type in config.json is %s; nnlua reads a "
+         .. "vocab.txt as that of BERT", model_type)
+  end
   local content = content_of(tokens_of(path), settings, config_path)
   local tokenizer = reader.from_json(content, path, files.json(content) .. "\n")
   local texts = folder_settings.texts_of(settings, defaults)

@@ -227,9 +227,9 @@ t.case("models that sentencepiece would refuse, and those of other kinds, are re
        function()
   local function model(...) return {["tokenizer.model"] = table.concat {...}} end
   local unknown = piece("<unk>", 2)
-  refused(model "", "tokenizer.model: it is no model of SentencePiece: it has no tokens")
-  refused(model "IQ== 0\nIg== 1\n", "no model of SentencePiece")
-  refused(model(piece("<unk>", 2):sub(1, -2)), "is no model of SentencePiece, or is damaged")
+  refused(model "", "tokenizer.model: it is not a SentencePiece model: it has no tokens")
+  refused(model "IQ== 0\nIg== 1\n", "not a SentencePiece model")
+  refused(model(piece("<unk>", 2):sub(1, -2)), "is not a SentencePiece model, or is damaged")
   refused(model(piece("a", 1)), "it has no unknown token")
   refused(model(unknown, piece("<u>", 2)), "it has two unknown tokens")
   refused(model(unknown, piece("a", 1), piece("a", 4)), "it has the token 'a' twice")
@@ -259,8 +259,14 @@ t.case("classes of tokenizers with other ids are refused by name", function()
     tokenizer_class = "T5Tokenizer", extra_ids = -1}}, "extra_ids is -1; a whole number is needed")
   refused({["spiece.model"] = model_bytes "t5", ["config.json"] = {model_type = "camembert"}},
           "<unk> is the token 2 of the model; this tokenizer_class needs one before 1")
-  refused({["vocab.txt"] = "[UNK]\n", ["tokenizer_config.json"] = {
-    tokenizer_class = "BertJapaneseTokenizer"}}, "tokenizer_config.json: nnlua reads a vocab.txt a")
+  for _, name in ipairs {"tokenizer_config.json", "config.json"} do
+    refused({["vocab.txt"] = "[UNK]\n", [name] = {tokenizer_class = "BertJapaneseTokenizer"}},
+            "tokenizer_class is BertJapaneseTokenizer; nnlua reads")
+  end
+  refused({["vocab.txt"] = "<unk>\n", ["config.json"] = {model_type = "esm"}},
+          "the model_type in config.json is esm; nnlua reads")
+  refused({["spiece.model"] = model_bytes "t5", ["config.json"] = {
+    model_type = "t5", tokenizer_class = "PegasusTokenizer"}}, "tokenizer_class PegasusTokenizer")
   refused({["vocab.txt"] = "[UNK]\na\na\n"}, "the lines 2 and 3 are the same token 'a'")
 end)
 
