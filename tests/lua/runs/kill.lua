@@ -77,6 +77,7 @@ local numbers = {TERM = 15, INT = 2, HUP = 1, XCPU = 24}
 -- from the signal to the end.
 local function start_and_signal(name, seconds, from_start, repeats)
   local _, output = shell(([[
+    : >killed.log                              # without the lines of the round before
     (exec env --default-signal train 0 %s resume=auto out=killed) >killed.log 2>&1 & process=$!
     (timeout 120 tail --pid=$process -f /dev/null || kill -KILL $process) >/dev/null 2>&1 &
     until %s || grep -q 'steps [0-9]* to' killed.log; do kill -0 $process || break; sleep 0.01; done
