@@ -103,8 +103,10 @@ CharacterSet::CharacterSet(const Ranges& ranges) {
         while (range != ranges.end() && range->second < begin) ++range;
         for (auto r = range; r != ranges.end() && r->first < begin + 256; ++r) {
             const char32_t last = std::min(r->second, char32_t(begin + 255));
-            for (char32_t code = std::max(r->first, begin); code <= last; ++code)
-                bits[code >> 6 & 3] |= uint64_t(1) << (code & 63);
+            for (char32_t code = std::max(r->first, begin); code <= last; code = (code | 63) + 1)
+                bits[code >> 6 & 3] |=
+                    ~uint64_t(0) << (code & 63) &
+                    ~uint64_t(0) >> (63 - (std::min(last, char32_t(code | 63)) & 63));
         }
         const auto [entry, is_new] = known.emplace(bits, uint16_t(known.size()));
         if (is_new) words.insert(words.end(), bits.begin(), bits.end());

@@ -20,12 +20,16 @@ void Pattern::begin_search(std::string_view text) const {
 
 void Pattern::check_work() const {
     constexpr int64_t interval = 1 << 16;
-    constexpr size_t most_retries = 1 << 24;
+    constexpr size_t most_retries = (1 << 21) - interval;  // 50 MB, until the next check
     work += interval - left;
     left = interval;
     check_interrupt();
-    if (work > most_work || retries.size() > most_retries)
-        fail("a regular expression of the tokenizer takes too long for this text");
+    const bool fits = retries.size() <= most_retries;
+    if (fits && work <= most_work) return;
+    fail(
+        "the regular expression '%s' %s for a text of %lld bytes; split the text into shorter ones",
+        source.c_str(), fits ? "takes too long" : "needs more than 50 MB",
+        static_cast<long long>(end - begin));
 }
 
 // The end of the character at `at`; nullptr if the set does not contain it.

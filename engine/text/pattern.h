@@ -28,6 +28,7 @@ public:
     template <class F> void each(std::string_view given, F call) const {
         const char *at = given.data(), *rest = at, *matched = nullptr;
         begin_search(given);
+        const Release release{retries};
         while (at <= end && begin < end) {
             const char* const stop = run(start, at);
             if (!stop || (stop == at && at == matched)) {
@@ -40,7 +41,6 @@ public:
             rest = at = matched = stop;
         }
         if (rest < end) call(rest, end, false);
-        if (retries.capacity() > 1 << 16) std::vector<Retry>().swap(retries);
     }
 
 private:
@@ -75,6 +75,14 @@ private:
         };
     };
 
+    // Frees the memory of a search that took much of it, also after an error.
+    struct Release {
+        std::vector<Retry>& retries;
+        ~Release() {
+            if (retries.capacity() > 1 << 16) std::vector<Retry>().swap(retries);
+        }
+    };
+
     void begin_search(std::string_view text) const;
     // The end of the match of the nodes from `node` on that begins at `at`; nullptr: none.
     const char* run(int32_t node, const char* at) const;
@@ -94,6 +102,7 @@ private:
     }
     void check_work() const;
 
+    const std::string source;
     std::vector<Node> nodes;
     std::map<Ranges, CharacterSet> sets;
     const CharacterSet* words = nullptr;  // for \b

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "engine/base/error.h"
+#include "engine/base/interrupts.h"
 #include "engine/text/pattern.h"
 
 namespace nn::text {
@@ -34,6 +35,7 @@ private:
     }
 
     int32_t add(Pattern::Node node) {
+        check_interrupt();
         out.nodes.push_back(std::move(node));
         if (out.nodes.size() > 10000) refuse("it is too long");
         return int32_t(out.nodes.size()) - 1;
@@ -62,20 +64,20 @@ private:
     }
 
     int32_t emit(const Item& item, int32_t next) {
-        if (item.kind == Item::Kind::group && item.mode == Mode::possessive) {
-            Item inner = item;
-            inner.mode = Mode::greedy;
-            return emit_apart(Kind::atomic, emit(inner, add({})), next);
-        }
-        if (item.kind == Item::Kind::group) return emit_group(item, next);
+        // Copies of empty groups add no nodes.
+        if (++emitted > 100000) refuse("it is too long");
+        if (item.kind == Item::Kind::group && item.mode == Mode::possessive)
+            return emit_apart(Kind::atomic, emit_group(item, add({}), Mode::greedy), next);
+        if (item.kind == Item::Kind::group) return emit_group(item, next, item.mode);
         if (item.kind == Item::Kind::look_ahead || item.kind == Item::Kind::look_behind)
             return emit_look(item, next);
         Pattern::Node node;
         node.kind = Kind::anchor;
         node.anchor = item.kind;
         node.next = next;
-        if (item.kind == Item::Kind::word_edge || item.kind == Item::Kind::no_word_edge)
-            out.words = shared(ranges_of_words(false));
+        const bool edge =
+            item.kind == Item::Kind::word_edge || item.kind == Item::Kind::no_word_edge;
+        if (edge && !out.words) out.words = shared(ranges_of_words(false));
         if (item.kind == Item::Kind::set) {
             node.kind = item.least == 1 && item.most == 1 ? Kind::set : Kind::repeated_set;
             node.set = shared(item.set);
@@ -95,10 +97,8 @@ private:
     }
 
     int32_t emit_look(const Item& item, int32_t next) {
-        Item inner = item;
-        inner.kind = Item::Kind::group;
         const bool ahead = item.kind == Item::Kind::look_ahead;
-        const int32_t first = emit_once(inner, add({}));
+        const int32_t first = emit_once(item, add({}));
         const int32_t index = emit_apart(ahead ? Kind::look_ahead : Kind::look_behind, first, next);
         out.nodes[size_t(index)].negative = item.negative;
         if (!ahead) out.nodes[size_t(index)].least = characters_behind(item);
@@ -112,8 +112,7 @@ private:
             const bool simple = std::all_of(sequence.begin(), sequence.end(), [](const Item& i) {
                 return i.kind == Item::Kind::set && i.least == 1 && i.most == 1;
             });
-            if (!simple || sequence.size() != count)
-                refuse("a look-behind of no fixed number of characters");
+            if (!simple || sequence.size() != count) refuse("a variable-length look-behind");
         }
         return int32_t(count);
     }
@@ -151,20 +150,21 @@ private:
         return first;
     }
 
-    int32_t emit_group(const Item& group, int32_t next) {
+    int32_t emit_group(const Item& group, int32_t next, Mode mode) {
+        // Engines differ in where such a repetition ends.
+        if (group.most > 1 && may_be_empty(group.alternatives))
+            refuse("a repeated group that may match the empty text");
         int32_t entry = next, copies = group.least;
         if (group.most == INT_MAX) {
-            if (may_be_empty(group.alternatives))
-                refuse("a repeated group that may match the empty text");
             const int32_t loop = add({});
             const int32_t body = emit_once(group, loop);
             out.nodes[size_t(loop)].kind = Kind::choice;
-            out.nodes[size_t(loop)].alternatives = with_next({body}, next, group.mode);
+            out.nodes[size_t(loop)].alternatives = with_next({body}, next, mode);
             entry = copies == 0 ? loop : body;
             copies = std::max(0, copies - 1);
         } else {
             for (int32_t i = group.least; i < group.most; ++i)
-                entry = choice_of(with_next(emit_alternatives(group, entry), next, group.mode));
+                entry = choice_of(with_next(emit_alternatives(group, entry), next, mode));
         }
         for (int32_t i = 0; i < copies; ++i) entry = emit_once(group, entry);
         return entry;
@@ -198,9 +198,12 @@ private:
 
     Pattern& out;
     const std::string& source;
+    int32_t emitted = 0;  // items
     std::vector<std::optional<Pattern::Beginnings>> known;
 };
 
-Pattern::Pattern(const std::string& source) { PatternCompiler(*this, source).compile(); }
+Pattern::Pattern(const std::string& source) : source(source) {
+    PatternCompiler(*this, source).compile();
+}
 
 }  // namespace nn::text

@@ -22,15 +22,18 @@ public:
         : source(text), at(source.data()), end(at + source.size()) {}
 
     std::vector<Item::Sequence> parse() {
+        if (source.size() > 20000)
+            fail("a regular expression of %zu bytes is not supported: at most 20000",
+                 source.size());
         std::vector<Item::Sequence> alternatives = parse_alternatives(0);
         if (at < end) refuse("a ')' without '('");
         return alternatives;
     }
 
 private:
-    [[noreturn]] void refuse(const char* why) const {
-        fail("the regular expression '%s' is not supported: %s, at byte %d", source.c_str(), why,
-             int(at - source.data()));
+    [[noreturn]] void refuse(const std::string& why) const {
+        fail("the regular expression '%s' is not supported: %s, at byte %d", source.c_str(),
+             why.c_str(), int(at - source.data()));
     }
     bool comes(const char* text) const {
         const size_t length = std::strlen(text);
@@ -67,8 +70,8 @@ private:
     }
 
     // In (?i:...), one character stands for two letters: U+00DF for ss, U+FB01 for fi.
-    void refuse_joined() {
-        const char32_t letter = ignores_case ? uint8_t(*at) | 0x20u : no_character;
+    void refuse_joined(char32_t code) {
+        const char32_t letter = ignores_case ? code | 0x20u : no_character;
         const bool joined = before == 's'   ? letter == 's' || letter == 't'
                             : before == 'f' ? letter == 'f' || letter == 'i' || letter == 'l'
                                             : false;
@@ -81,17 +84,19 @@ private:
         if (next("(")) {
             parse_group(item, depth);
         } else if (!parse_anchor(item)) {
-            refuse_joined();
-            item.set = parse_set();
+            char32_t code = no_character;
+            item.set = parse_set(code);
+            refuse_joined(code);
         }
-        while (comes_one_of("?*+{")) {
+        for (int stacked = 0; comes_one_of("?*+{"); ++stacked) {
+            if (stacked == 20) refuse("more than 20 quantifiers in a row");
             if (item.kind != Kind::set && item.kind != Kind::group)
                 refuse("a quantifier behind something without characters");
             if (item.least != 1 || item.most != 1 || item.mode != Mode::greedy) {
                 Item outer;
                 outer.kind = Kind::group;
-                outer.alternatives = {{item}};
-                item = outer;
+                outer.alternatives.emplace_back().push_back(std::move(item));
+                item = std::move(outer);
             }
             parse_quantifier(item);
         }
@@ -139,6 +144,8 @@ private:
     void parse_quantifier(Item& item) {
         const bool braces = next("{");
         if (braces) {
+            // Oniguruma takes {,} literally.
+            if (comes(",}")) refuse("a quantifier in {} that is not {m,n}");
             item.least = comes(",") ? 0 : number();
             item.most = next(",") ? (comes("}") ? INT_MAX : number()) : item.least;
             if (!next("}") || item.most < item.least || item.most == 0)
@@ -170,12 +177,12 @@ private:
         return value;
     }
 
-    // One character, a class such as \p{L}, '.', or [...].
-    Ranges parse_set() {
+    // One character, a class such as \p{L}, '.', or [...]. code: the character, or unchanged.
+    Ranges parse_set(char32_t& code) {
         if (next("[")) return parse_brackets(0);
         if (next(".")) return complement({{'\n', '\n'}});
-        if (comes_one_of("*+?{})")) refuse("a sign without its meaning here");
-        char32_t code = no_character;
+        if (comes_one_of("*+?{")) refuse(std::string("'") + *at + "' has nothing to repeat");
+        if (comes("}")) refuse("a '}' without '{'");
         const Ranges set = parse_single(code);
         return ignores_case && code != no_character ? in_both_cases(set) : set;
     }
@@ -187,7 +194,7 @@ private:
         return {{code, code}};
     }
 
-    // Only for ASCII: to its letters, the long s and the sign of Kelvin are equal too.
+    // ASCII only. U+017F (long s) also matches s, and U+212A (Kelvin sign) matches k.
     Ranges in_both_cases(const Ranges& set) const {
         if (!set.empty() && set.back().second >= 128)
             refuse("a character beyond ASCII in (?i:...)");
@@ -195,11 +202,11 @@ private:
         for (char32_t lower = 'a'; lower <= 'z'; ++lower) {
             const char32_t upper = lower - 0x20;
             if (intersection(set, {{upper, upper}, {lower, lower}}).empty()) continue;
-            out = united(out, {{upper, upper}, {lower, lower}});
-            if (lower == 's') out = united(out, {{0x17F, 0x17F}});
-            if (lower == 'k') out = united(out, {{0x212A, 0x212A}});
+            out.insert(out.end(), {{upper, upper}, {lower, lower}});
+            if (lower == 's') out.emplace_back(0x17F, 0x17F);
+            if (lower == 'k') out.emplace_back(0x212A, 0x212A);
         }
-        return out;
+        return united(std::move(out), {});
     }
 
     Ranges parse_escape(char32_t& code) {
@@ -212,7 +219,7 @@ private:
         } else if (code == '0' && !comes_one_of("01234567")) {
             code = 0;
         } else if (code == 'u' || code == 'x') {
-            code = parse_number_of_character(code);
+            code = parse_code_point(code);
         } else {
             const bool special = (code >= '0' && code <= '9') || (code | 0x20) - 'a' < 26u;
             if (special) code = no_character;
@@ -223,16 +230,16 @@ private:
             case 'S': return complement(spaces());
             case 'd': return ranges_of_categories(Unicode::category_bits("Nd"));
             case 'D': return ranges_of_categories(~Unicode::category_bits("Nd"));
-            case 'w': return ranges_of_words(in_brackets);
-            case 'W': return complement(ranges_of_words(in_brackets));
+            case 'w': return words();
+            case 'W': return complement(words());
             case 'p': return parse_property(false);
             case 'P': return parse_property(true);
-            default: refuse("this escape");
+            default: refuse(std::string("the escape \\") + char(letter));
         }
     }
 
     // \uHHHH, \xHH or \x{H...}, behind the letter.
-    char32_t parse_number_of_character(char32_t letter) {
+    char32_t parse_code_point(char32_t letter) {
         const bool braces = letter == 'x' && next("{");
         char32_t value = 0;
         int digits = 0;
@@ -243,7 +250,7 @@ private:
         }
         const bool whole = braces ? digits > 0 && next("}") : digits == (letter == 'u' ? 4 : 2);
         if (!whole || value >= invalid || (letter == 'x' && !braces && value >= 128))
-            refuse("a bad number of a character");
+            refuse("an invalid code point");
         return value;
     }
 
@@ -262,6 +269,12 @@ private:
         return united(ranges_of_categories(Unicode::category_bits("Z")), {{9, 13}, {0x85, 0x85}});
     }
 
+    const Ranges& words() {
+        Ranges& known = known_words[in_brackets];
+        if (known.empty()) known = ranges_of_words(in_brackets);
+        return known;
+    }
+
     // Behind '[': a union of characters, ranges and classes; && between unions intersects them.
     Ranges parse_brackets(int depth) {
         if (depth > 20) refuse("its brackets are nested too deeply");
@@ -272,21 +285,23 @@ private:
         for (; !next("]"); any = true) {
             if (next("&&")) {
                 if (!any || comes("]")) refuse("an intersection with nothing");
-                whole = intersection(whole, part);
+                whole = intersection(whole, united(std::move(part), {}));
                 part.clear();
             } else {
-                part = united(part, parse_member(depth));
+                const Ranges member = parse_member(depth);
+                part.insert(part.end(), member.begin(), member.end());
             }
         }
         if (!any) refuse("empty brackets");
         in_brackets = depth > 0;
-        whole = intersection(whole, part);
-        if (ignores_case) whole = in_both_cases(whole);
+        whole = intersection(whole, united(std::move(part), {}));
+        // Oniguruma ignores the case of the whole set, not of the sets in it.
+        if (ignores_case && depth == 0) whole = in_both_cases(whole);
         return negated ? complement(whole) : whole;
     }
 
     Ranges parse_member(int depth) {
-        if (comes("[:")) refuse("a class of POSIX");
+        if (comes("[:")) refuse("a POSIX bracket expression");
         if (next("[")) return parse_brackets(depth + 1);
         char32_t first = no_character, last = no_character;
         const Ranges single = parse_single(first);
@@ -301,6 +316,7 @@ private:
     const char *at, *end;
     bool ignores_case = false, in_brackets = false;
     char32_t before = no_character;  // the last letter in (?i:...)
+    Ranges known_words[2];           // what \w matches: outside brackets, in them
 };
 
 }  // namespace

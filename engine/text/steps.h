@@ -41,8 +41,8 @@ struct StepSettings {
 // map); BertNormalizer (flags: 1 clean_text, 2 handle_chinese_chars, 4 strip_accents, 8 lowercase);
 // SentencePiece (text: the map, or empty; content: texts that stay as they are, each with a 0
 // behind it; flags: 1 add_dummy_prefix, 2 remove_extra_whitespaces, 4 escape_whitespaces, 8
-// treat_whitespace_as_suffix, 16 add_dummy_prefix only at the begin of the whole text). nullptr:
-// the kind is unknown. Throws Error if a setting is wrong.
+// treat_whitespace_as_suffix, 16 add_dummy_prefix only at the beginning of the whole text).
+// nullptr: the kind is unknown. Throws Error if a setting is wrong.
 std::unique_ptr<Normalizer> new_normalizer(const StepSettings& settings);
 std::unique_ptr<Normalizer> new_sentencepiece_normalizer(const StepSettings& settings);
 

@@ -1,6 +1,10 @@
 // Tokenizers through the C API: wrong arguments, regular expressions that are refused, and texts
 // that are hard for a backtracking matcher. tests/lua/text/tokenizers.lua compares ids with
 // another library.
+#include <malloc.h>
+
+#include <chrono>
+
 #include "bindings/nn_text.h"
 #include "engine/text/pattern.h"
 #include "engine/text/tokenizer.h"
@@ -159,6 +163,10 @@ TEST_CASE("regular expressions match as the notation says") {
     CHECK(first_match("[a-w&&[^c-g]z]+", "fabz") == "ab");
     CHECK(first_match("[^a[bc]]", "abcd") == "d");
     CHECK(first_match("[x-&&\\w]", "-x") == "x");
+    CHECK(first_match("(?i:[a&&[^A]])", "bA") == "A");
+    CHECK(first_match("(?i:[^a&&[^A]])", "aAb") == "b");
+    CHECK(first_match("(?i:[ac&&[A]])", "aAc") == "none");
+    CHECK(first_match("(?i:[k-s]+)", "aKS\xC5\xBF\xE2\x84\xAAx") == "KS\xC5\xBF\xE2\x84\xAA");
     CHECK(first_match("[^\\p{Greek}a]+", "a\xCE\xB1z") == "z");
     CHECK(first_match("\\w+", "!a_1-") == "a_1");
     CHECK(first_match("\\u03B1\\x41",
@@ -179,7 +187,9 @@ TEST_CASE("quantifiers of groups and of quantifiers match as the notation says")
     CHECK(first_match("(?>a|ab)c", "abc") == "none");
     CHECK(first_match("a{1,2}+", "aaaaa") == "aaaaa");
     CHECK(first_match("a{2}?b", "aab") == "aab");
-    CHECK(first_match("(a?){2}b", "aab") == "aab");
+    CHECK(first_match("(a?){1}b", "aab") == "ab");
+    CHECK(first_match("(?:a?\\b)?b", "ab b") == "b");
+    CHECK(first_match("a" + std::string(40, '?') + "b", "ab") == "ab");
     CHECK(first_match("x{,2}y", "xxxy") == "xxy");
     std::string many = "x";
     for (int i = 0; i < 100; ++i) many += "|" + std::to_string(i) + "a";
@@ -215,30 +225,38 @@ TEST_CASE("empty matches cut a text, but not behind another match") {
 
 TEST_CASE("regular expressions that are not supported are refused with the reason") {
     fill_categories();
-    const std::pair<const char*, const char*> cases[] = {{"(a*)*", "may match the empty text"},
-                                                         {"a**", "may match the empty text"},
-                                                         {"(?=a)?", "without characters"},
-                                                         {"a{3,2}", "not {m,n}"},
-                                                         {"(a", "'(' without ')'"},
-                                                         {"a)", "')' without '('"},
-                                                         {"[a", "ends too early"},
-                                                         {"[]", "empty brackets"},
-                                                         {"[[:alpha:]]", "a class of POSIX"},
-                                                         {"[a&&]", "an intersection"},
-                                                         {"\\hx", "this escape"},
-                                                         {"(?i:ss)", "in another case"},
-                                                         {"(?i:f(?:i))", "in another case"},
-                                                         {"\\u12", "a bad number"},
-                                                         {"\\012", "this escape"},
-                                                         {"\\p{Greeks}", "known scripts"},
-                                                         {"+a", "without its meaning"},
-                                                         {"(?<=a+)b", "no fixed number"},
-                                                         {"(?<x>a)b", "a group of this kind"},
-                                                         {"[c-a]", "a bad range"},
-                                                         {"\\", "ends too early"},
-                                                         {"(?i:\xC3\xA9)", "beyond ASCII"},
-                                                         {"\xFF", "not UTF-8"},
-                                                         {"a{9999}", "up to 1000"}};
+    const std::pair<const char*, const char*> cases[] = {
+        {"(a*)*", "may match the empty text"},
+        {"(a?){2}b", "may match the empty text"},
+        {"(a|){0,3}b", "may match the empty text"},
+        {"a(?:(?:(?:(?:){1000}){1000}){1000}){1000}", "may match the empty text"},
+        {"a**", "may match the empty text"},
+        {"(?=a)?", "without characters"},
+        {"a{3,2}", "not {m,n}"},
+        {"a{,}", "not {m,n}"},
+        {"(a", "'(' without ')'"},
+        {"a)", "')' without '('"},
+        {"[a", "ends too early"},
+        {"[]", "empty brackets"},
+        {"[[:alpha:]]", "a POSIX bracket expression"},
+        {"[a&&]", "an intersection"},
+        {"\\hx", "the escape \\h"},
+        {"(?i:ss)", "in another case"},
+        {"(?i:\\x73s)", "in another case"},
+        {"(?i:s\\u0053)", "in another case"},
+        {"(?i:f(?:i))", "in another case"},
+        {"\\u12", "an invalid code point"},
+        {"\\012", "the escape \\0"},
+        {"\\p{Greeks}", "known scripts"},
+        {"+a", "'+' has nothing to repeat"},
+        {"a}", "a '}' without '{'"},
+        {"(?<=a+)b", "a variable-length look-behind"},
+        {"(?<x>a)b", "a group of this kind"},
+        {"[c-a]", "a bad range"},
+        {"\\", "ends too early"},
+        {"(?i:\xC3\xA9)", "beyond ASCII"},
+        {"\xFF", "not UTF-8"},
+        {"a{9999}", "up to 1000"}};
     for (const auto& [pattern, why] : cases) {
         INFO(pattern);
         CHECK_THROWS_WITH(text::Pattern(pattern), Catch::Contains(why));
@@ -246,23 +264,54 @@ TEST_CASE("regular expressions that are not supported are refused with the reaso
     CHECK_THROWS_WITH(text::Pattern(std::string(100, '(')), Catch::Contains("nested too deeply"));
 }
 
+TEST_CASE("regular expressions of any form are compiled or refused in a few seconds") {
+    fill_categories();
+    const auto repeat = [](const char* unit, int count) {
+        std::string out;
+        for (int i = 0; i < count; ++i) out += unit;
+        return out;
+    };
+    const auto start = std::chrono::steady_clock::now();
+    CHECK_THROWS_WITH(text::Pattern(repeat("a", 20001)), Catch::Contains("at most 20000"));
+    CHECK_THROWS_WITH(text::Pattern("a" + repeat("?", 19999)), Catch::Contains("20 quantifiers"));
+    CHECK_THROWS_WITH(
+        text::Pattern(repeat("(?:", 10) + repeat("(?:)", 4000) + "a" + repeat("){9}", 10)),
+        Catch::Contains("too long"));
+    CHECK(first_match(repeat("\\w", 9000), "a") == "none");
+    CHECK(first_match("[" + repeat("\\W", 9000) + "]", "a!") == "!");
+    CHECK(first_match(repeat("\\b", 9000) + "a", "a") == "a");
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+}
+
 TEST_CASE("a search that would take too long ends with an error") {
     fill_categories();
     const text::Pattern pattern("a+a+a+a+a+a+b");
     const std::string text(400, 'a');
-    CHECK_THROWS_WITH(pattern.each(text, [](const char*, const char*, bool) {}),
-                      Catch::Contains("takes too long for this text"));
+    CHECK_THROWS_WITH(
+        pattern.each(text, [](const char*, const char*, bool) {}),
+        Catch::Contains("'a+a+a+a+a+a+b' takes too long for a text of 400 bytes; split"));
     CHECK(first_match("a+a+b", std::string(400, 'a') + "b").size() == 401);
     const text::Pattern groups("(?:a|aa)+b");
     CHECK_THROWS_WITH(groups.each(text, [](const char*, const char*, bool) {}),
-                      Catch::Contains("takes too long for this text"));
+                      Catch::Contains("'(?:a|aa)+b' takes too long"));
 }
 
 TEST_CASE("repeated groups need no stack of the thread") {
     fill_categories();
-    const std::string lines(4 << 20, '\n');
+    const std::string lines(1 << 20, '\n');
     CHECK(first_match("(?:\\r?\\n)+(?!\\r?\\n)", lines).size() == lines.size());
     CHECK(first_match("(?:\\n|\\r)+?x", lines.substr(0, 1000)) == "none");
+}
+
+TEST_CASE("a search that needs too much memory ends with an error, and returns it") {
+    fill_categories();
+    const text::Pattern pattern("(?:\\r?\\n)+(?!\\r?\\n)");
+    const std::string lines(4 << 20, '\n');
+    const auto in_use = [] { return mallinfo2().uordblks + mallinfo2().hblkhd; };
+    const size_t before = in_use();
+    CHECK_THROWS_WITH(pattern.each(lines, [](const char*, const char*, bool) {}),
+                      Catch::Contains("needs more than 50 MB for a text of 4194304 bytes; split"));
+    CHECK(in_use() < before + (8 << 20));
 }
 
 TEST_CASE("spaces before a letter are searched once for the end of the line") {
