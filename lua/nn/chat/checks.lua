@@ -35,6 +35,12 @@ end
 --- start(): a template begins, which has made nothing.
 function M.start() made = 0 end
 
+--- count(need, bytes): counts bytes that the template makes. Errors: too many in all.
+function M.count(need, bytes)
+  made = made + bytes
+  need(made <= MOST_MADE, "the template makes texts and lists of more than %d bytes", MOST_MADE)
+end
+
 --- made(need, value) -> the value, a new text or list, whose bytes are counted. Errors: the
 --- template makes too many.
 function M.made(need, value)
@@ -46,8 +52,7 @@ function M.made(need, value)
   elseif kind(value) == "list" then
     for i = 1, #value do size = size + 8 + (type(value[i]) == "string" and #value[i] or 0) end
   end
-  made = made + size
-  need(made <= MOST_MADE, "the template makes texts and lists of more than %d bytes", MOST_MADE)
+  M.count(need, size)
   return value
 end
 

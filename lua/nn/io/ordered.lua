@@ -88,9 +88,9 @@ end
 
 --- nn.from_json(text) -> a JSON object or list as tables, for tokenizer:chat. They keep what other
 --- tables lack and chat templates write: the order of names, null (require("cjson").null), empty
---- lists, and numbers such as 2.0, which are tables {value=2}; whole numbers from 2^53 on are tables
---- {value=, digits="9007199254740993"}. Errors: invalid JSON; a text that is no object or list; a
---- name that an object has twice.
+--- lists, and numbers such as 2.0, which are tables {value=2}; whole numbers from 2^53 on are
+--- tables {value=, digits="9007199254740993"}. Errors: invalid JSON; a text that is neither an
+--- object nor a list; a name that an object has twice.
 ---     local tool = nn.from_json '{"name": "add", "parameters": {"b": 1, "a": []}}'
 ---     tool.name, #tool.parameters.a  --> "add", 0
 function M.from_json(text)

@@ -130,16 +130,43 @@ t.case("a template or a conversation that is not possible is refused with its li
   refused("{{ range(0, 1, 2 ** -1) }}", "range needs 1 to 3 whole numbers")
   refused("{{ range(1000000000) }}", "a difference of 1000000 is possible")
   refused("{{ strftime_now('*t') }}", "strftime_now needs a format")
+  refused("{{ {(1e308 * 10 - 1e308 * 10): 1} }}", "cannot be the key of a dict")
+  refused("{{ [1e308 * 10 - 1e308 * 10] | unique }}", "unique of a value that is not a number")
+  refused("{{ 12345678901234567 + 1 }}", "a whole number beyond 2^53")
+  refused("{{ -12345678901234567 }}", "a whole number beyond 2^53")
+  refused("{{ 12345678901234567 < 1 }}", "'<' of numbers beyond 2^53")
+  refused("{{ 'abc'.count('a', 1) }}", "count takes at most 1 arguments, not 2")
+  refused("{{ [1] + 1 }}", "'+' needs two numbers, two texts or two lists, not values of kind list")
+  refused("{{ zzz() }}", "'zzz' is not a function that nnlua supports")
+  for _, name in ipairs {"varargs", "kwargs", "cycler", "joiner", "self"} do
+    refused("{{ " .. name .. " }}", "'" .. name .. "' is not supported")
+  end
+  refused("{{ raise_exception([1.0]) }}", "refuses the conversation: [1.0]")
   refused("{{ '\\ud800' }}", "the escape \\u is not supported")
   refused("{{ 1" .. (" + 1"):rep(1000) .. " }}", "a tag of 2001 words and signs; 2000 are possible")
   for _, long in ipairs {"x ~ x", "x + x", "[x, x] | join", "x * 2", "[1, x ~ 'a' * 39999999]",
                          "[1, x ~ 'a' * 39999999] | tojson", "'%s%s' % (x, x)",
-                         "x[:20000] | replace('a', x)", "'{0}{0}'.format(x)",
+                         "('a' * 20000) | replace('a', x)", "'{0}{0}'.format(x)",
                          "'\\n\\n' | indent(x, true, true)"} do
     refused("{% set x = 'a' * 60000000 %}{{ " .. long .. " }}",
             "bytes; less than 100000000 are possible")
   end
+  refused("{% for i in range(1000) %}{% set x = 'a' * 60000000 ~ i %}{% endfor %}",
+          "more than 1000000000 bytes")
+  local doubled = "{% set ns = namespace(x=[], y=[]) %}{% for i in range(60) %}"
+    .. "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}"
+  refused(doubled .. "{{ ns.x == ns.y }}", "a comparison of more than 10000000 values")
+  refused(doubled .. "{{ ns.x | tojson }}", "more than 1000000000 bytes")
+  t.same(template.render(doubled .. "{{ ns.x == ns.x }}", {}), "True")
+  refused("{{ ('a' * 20000000)[1] }}", "a text of 20000000 bytes is cut apart")
   refused("{% set x = range(600000) | list %}{% set x = x + x %}", "elements; 1000000 are possible")
+end)
+
+t.case("replacing in a repetitive text takes a short time", function()
+  local start = nn.now()
+  local source = "{{ ('a' * 500000).replace('a' * 50000 ~ 'b', 'c') | length }}"
+  t.same(template.render(source, {}), "500000")
+  t.check(nn.now() - start < 30, "it took long")
 end)
 
 t.case("long runs of white space take time that grows with their length", function()
@@ -166,13 +193,14 @@ t.case("tables of nn.from_json are written as they were read, and Lua tables sor
   local object = nn.from_json(text)
   local function written(x) return tokenizer:chat {{role = "user", x = x}} end
   t.same(written(object), text)
+  t.same(written(nn.from_json "[9007199254740993]"), "[9007199254740993]")
   t.same(written {z = 1, b = {c = 2, a = {}}}, '{"b": {"a": {}, "c": 2}, "z": 1}')
   object.b, object.z, object.d = nil, true, 1
   t.same(written(object), '{"a": {}, "z": true, "c": 1, "d": 1}')
   t.same(with_source "{{ messages[0].content }}":chat(nn.from_json '[{"content": null}]'), "")
   t.fails(function() nn.from_json "[1," end, "from_json: the text is not JSON")
   t.fails(function() nn.from_json '{"a": {"b": 1, "\\u0062": 2}}' end, 'has the name "b" twice')
-  t.fails(function() nn.from_json "2" end, "from_json: the text is not a JSON object")
+  t.fails(function() nn.from_json "2" end, "from_json: the text is not a JSON object or list")
   t.fails(function() nn.from_json {} end, "from_json: the argument is")
 end)
 
@@ -185,7 +213,10 @@ t.case("tools select the template tool_use; what is not a conversation is refuse
   t.fails(function() tokenizer:chat {} end, "chat: there is no message; a list with at least one")
   t.fails(function() tokenizer:chat {role = "user"} end, "put the message into a list")
   t.fails(function() tokenizer:chat {messages[1], "hi"} end, "chat: message 2 is 'hi'; a table")
+  t.fails(function() tokenizer:chat {{"user", "hi"}} end, "chat: message 1 has no names")
   t.fails(function() tokenizer:chat(messages, {tools = {name = "f"}}) end, "chat: tools is a table")
+  t.fails(function() tokenizer:chat(messages, {tools = {"f"}}) end, "tools[1] is 'f'; a table is")
+  t.fails(function() tokenizer:chat(messages, {values = 5}) end, "chat: values is 5; a table")
 end)
 
 t.case("a damaged template writes a text or is refused, without an internal error", function()
