@@ -96,7 +96,7 @@ local function attribute_of(need, value, path)
     need(kind(value) ~= "undefined", "'%s' of an undefined value", part)
     local place = part:match "^%d+$"
     local key = place and values.is_list(value) and tonumber(place) + 1 or part
-    if type(value) == "table" then value = or_undefined(value[key]) else value = UNDEFINED end
+    if values.has_items(value) then value = or_undefined(value[key]) else value = UNDEFINED end
   end
   return value
 end
@@ -229,13 +229,18 @@ local function numeric(need, value, who)
   if kind(value) == "boolean" then return value and 1 or 0 end
   if kind(value) == "number" then return values.plain(value) end
   local text = kind(value) == "string" and values.strip(value, true, true) or ""
+  local word = text:lower():match "^[-+]?(%a+)$"
+  need(word ~= "inf" and word ~= "infinity" and word ~= "nan", "%s of '%s' is not supported", who,
+       text)
+  text = text:gsub("(%d)_%f[%d]", "%1")
   return text:find "^[-+]?[%d.]+[eE]?[-+]?%d*$" and tonumber(text) or nil
 end
 
 function filters.int(need, value, default)
   if type(value) == "table" and value.digits then return value end
   local number = numeric(need, value, "int")
-  if not number then return default == nil and 0 or default end
+  if not number or number ~= number then return default == nil and 0 or default end
+  need(math.abs(number) < 2 ^ 53, "int of a number beyond 2^53")
   return number < 0 and math.ceil(number) or math.floor(number)
 end
 function filters.float(need, value, default)

@@ -192,8 +192,7 @@ function evaluators.item(node, scope)
   local method = kind(key) == "string" and method_of(object, key) or UNDEFINED
   if node.attribute and method ~= UNDEFINED then return method end
   local value
-  local has_items = values.is_mapping(object) or what == "list" or what == "namespace"
-  if has_items then value = object[key] end
+  if values.has_items(object) then value = object[key] end
   if value == nil then return method end
   return value
 end

@@ -58,7 +58,9 @@ local function token_at(text, at, line)
     local rest = text:match("^%.%d+[eE][-+]?%d+", at + #digits)
       or text:match("^%.%d+", at + #digits) or text:match("^[eE][-+]?%d+", at + #digits) or ""
     local plain = digits:gsub("_", "")
-    local value = rest == "" and values.whole(plain) or values.real(tonumber(plain .. rest))
+    local number = tonumber(plain .. rest)
+    if not number then M.fail(line, "the number %s is not possible", digits .. rest) end
+    local value = rest == "" and values.whole(plain) or values.real(number)
     return {kind = "number", value = value, line = line}, at + #digits + #rest
   end
   if text:find("^[\"']", at) then

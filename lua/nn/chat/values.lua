@@ -53,6 +53,11 @@ function M.is_mapping(value)
   return kind == "mapping" or kind == "empty"
 end
 
+--- has_items(value) -> whether keys lead to values in it: a list, a dict or a namespace.
+function M.has_items(value)
+  return M.is_list(value) or M.is_mapping(value) or M.kind(value) == "namespace"
+end
+
 --- key(value) -> a value as a key of a dict; nil if it cannot be one: also NaN, and whole numbers
 --- that no double has.
 function M.key(value)
@@ -91,7 +96,7 @@ function M.real(value) return value % 1 == 0 and ordered.number(value) or value 
 --- whole(digits) -> the whole number of a text of digits.
 function M.whole(digits)
   local value = tonumber(digits)
-  return value < 2 ^ 53 and value or ordered.number(value, digits)
+  return math.abs(value) < 2 ^ 53 and value or ordered.number(value, digits)
 end
 
 local buffer = ffi.new "char[1024]"

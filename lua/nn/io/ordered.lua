@@ -40,6 +40,7 @@ function M.number(value, digits) return setmetatable({value = value, digits = di
 
 local function number_of(text)
   local value = tonumber(text)
+  if not value then lib.fail("from_json: the number %s is not possible", text) end
   local whole = value % 1 == 0
   if text:find "[.eE]" then return whole and M.number(value) or value end
   if math.abs(value) < 2 ^ 53 then return value end
