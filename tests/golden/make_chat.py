@@ -303,6 +303,7 @@ dict([('a', 1)]).a ;; dict(['abc']) ;; dict([1]) ;; namespace({'a': 1}).a ;; nam
 1 is le 1 ;; 'a' is ge 'b' ;; 'ab' is lower ;; 'ab' is upper ;; 1 is sameas 1 ;; none is sameas none ;; 1 is lt 'a'
 1 is sameas true ;; 'abc'.startswith(['a']) ;; range(2) == [0, 1] ;; [true, 2] | sum
 '1_0' | int ;; '1__0' | int(3) ;; (1e308 * 10 - 1e308 * 10) | int ;; [2.0, 'a' | safe] | map(attribute='value') | join
+{'digits': '1'} | int ;; {'digits': '1'} == {'digits': '1'}
 """
 
 

@@ -237,7 +237,7 @@ local function numeric(need, value, who)
 end
 
 function filters.int(need, value, default)
-  if type(value) == "table" and value.digits then return value end
+  if values.is_long(value) then return value end
   local number = numeric(need, value, "int")
   if not number or number ~= number then return default == nil and 0 or default end
   need(math.abs(number) < 2 ^ 53, "int of a number beyond 2^53")

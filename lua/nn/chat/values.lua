@@ -83,12 +83,14 @@ function M.is_numeric(value) return type(value) == "boolean" or M.kind(value) ==
 
 --- is_real(number) -> whether Python has it as a float: 2.5 and 2.0, but not 2.
 function M.is_real(number)
-  if type(number) == "table" then return not number.digits end
+  if type(number) == "table" then return not M.is_long(number) end
   return type(number) == "number" and number % 1 ~= 0
 end
 
 --- is_long(value) -> whether it is a whole number of so many digits that no double has its value.
-function M.is_long(value) return type(value) == "table" and value.digits ~= nil end
+function M.is_long(value)
+  return type(value) == "table" and M.kind(value) == "number" and value.digits ~= nil
+end
 
 --- real(value) -> a Python float of a Lua number.
 function M.real(value) return value % 1 == 0 and ordered.number(value) or value end
@@ -164,6 +166,7 @@ local comparisons = 0                        -- since equal() was called
 
 local function same(a, b)
   comparisons = comparisons + 1
+  if comparisons % lib.CHECK_EVERY == 0 then lib.check_interrupt() end
   if comparisons > MOST_COMPARISONS then
     lib.fail("the chat template: a comparison of more than %d values", MOST_COMPARISONS)
   end
