@@ -111,7 +111,7 @@ It is {{ day }}. There are {{ messages | length }} messages.
     {{- '<think></think>' }}
 {%- endif %}
 """,
-    # Blocks on lines of their own; generation marks; an empty list of messages.
+    # Blocks on lines of their own; generation marks; a loop over no messages.
     "lines": """\
 {% for turn in messages %}
   {% if turn.role not in ('user', 'assistant', 'system') %}
@@ -283,7 +283,27 @@ dict(b=1, a=2) ;; 6 is divisibleby 3 ;; 'a' is eq 'a' ;; 2 is ne 3 ;; strftime_n
 -true ;; -1 | round(2) ;; ('x' | safe).upper() ;; zzz | tojson ;; [1, 2] | map('string') | tojson
 data.keys() | tojson ;; data.items() + [] ;; data.pop('z') ;; [].append(1) ;; none + 'a' ;; 'a' + 1 ;; zzz.a.b
 none | length ;; [1] | map('string') | length ;; '%d' % 'x' ;; '%s %s' % 'x' ;; '%s' % ('a', 'b')
-'{}'.format() ;; [2, 'a'] | sort ;; 1 % 0 ;; 'abc'.zzz() ;; zzz + 'a'
+'{}'.format() ;; [2, 'a'] | sort ;; 1 % 0 ;; 'abc'.zzz() ;; zzz + 'a' ;; [1] | sum(start='a') ;; +'a'
+[1] | sum(start=[]) ;; {1: 'a', 'b': 2} | tojson(sort_keys=true) ;; {none: 1, true: 2} | tojson(sort_keys=true)
+{10: 'a', 9: 2} | tojson(sort_keys=true) ;; {'b': 1, 'a': 2} | tojson(sort_keys=none)
+'b\\n\\na' | indent(2, 0, 0) ;; ['b', 'a'] | sort(reverse=0) ;; ['b', 'A', 'a'] | sort(case_sensitive=0)
+{'b': 1, 'A': 2} | dictsort(none, reverse=0) ;; 'a'.upper(1) ;; [1] | length(3) ;; 'a' | trim('a', 'b')
+{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, a=2) }} ;; 'a' is string(1) ;; dict({'a': 1}, b=2)
+dict([('a', 1)]).a ;; dict(['abc']) ;; dict([1]) ;; namespace({'a': 1}).a ;; namespace(_a=1)._a ;; range(stop=2)
+{% for i in [1, 2] %}{% for j in [1] %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}{% endfor %} ;; range(1, 2, 3, 4)
+{% set x = 1 %}{% generation %}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }} ;; 12345678901234567
+12345678901234567 == 12345678901234568 ;; 12345678901234567 == 12345678901234567.0 ;; 9007199254740993 in [2.0 ** 53]
+'%.2f' % 0.125 ;; '%.0f' % 2.5 ;; 1.15 | round(1) ;; 2.675 | round(2) ;; 1 // 0.1 ;; 6 % 0.2 ;; 7 % -3 ;; -7.5 // 2
+930745405411313.25 | tojson ;; 5e-324 ;; 1.7976931348623157e308 ;; 2.5 | round(method='x') ;; '%x' % -255
+0 ** -1 ;; '{} x'.format('a\\x01b\\x02') ;; '{'.format() ;; '}x{'.format() ;; '{{{}}}'.format(1) ;; '{}{0}'.format(1)
+'ab' in ('abc' | safe) ;; ('b' | safe) in 'abc' ;; ('abc' | safe)[1:] ;; ('ab' | safe).text ;; (2.0).value
+('<' | safe)[:] + '<' ;; 'a\\r\\nb\\u2028\\nc' | indent(1) ;; 'a\\n' | indent(2, true, true) ;; '\\UFFFFFFFF'
+'\\U00110000' ;; {% if 1 -%}\u3000a\u00a0{%- endif %} ;; {% set x = 1 %}a\u3000{%- if x %}a{% endif %} ;; {'a': 1} | dictsort(by='x')
+[1, 2, 3] | select('==', 2) | list ;; [1, 2] | select('gt', 1) | list ;; [1, 2] | select('lessthan', 2) | list
+1 is le 1 ;; 'a' is ge 'b' ;; 'ab' is lower ;; 'ab' is upper ;; 1 is sameas 1 ;; none is sameas none ;; 1 is lt 'a'
+1 is sameas true ;; 'abc'.startswith(['a']) ;; range(2) == [0, 1] ;; [true, 2] | sum
+'1_0' | int ;; '1__0' | int(3) ;; (1e308 * 10 - 1e308 * 10) | int ;; [2.0, 'a' | safe] | map(attribute='value') | join
+{'digits': '1'} | int ;; {'digits': '1'} == {'digits': '1'}
 """
 
 

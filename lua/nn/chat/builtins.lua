@@ -2,6 +2,7 @@
 -- error of the template.
 local checks = require "nn.chat.checks"
 local methods = require "nn.chat.methods"
+local numbers = require "nn.chat.numbers"
 local printf = require "nn.chat.printf"
 local values = require "nn.chat.values"
 local writing = require "nn.chat.writing"
@@ -18,11 +19,11 @@ end
 
 -- ### Filters of texts, which take other values as {{ value }} writes them
 
-for filter, method in pairs {upper = "upper", lower = "lower", capitalize = "capitalize",
-                             trim = "strip"} do
-  filters[filter] = function(need, value, ...)
-    return methods.string[method](need, shown(need, value), ...)
-  end
+for _, name in ipairs {"upper", "lower", "capitalize"} do
+  filters[name] = function(need, value) return methods.string[name](need, shown(need, value)) end
+end
+function filters.trim(need, value, set)
+  return methods.string.strip(need, shown(need, value), set)
 end
 function filters.title(need, value)
   local text = checks.ascii(need, shown(need, value), "title")
@@ -42,6 +43,7 @@ function filters.escape(need, value)
 end
 filters.e = filters.escape
 function filters.format(need, value, ...)
+  need(kind(value) ~= "markup", "format of a text of the filter safe")
   return printf(need, shown(need, value), values.tuple {...})
 end
 function filters.indent(need, value, width, first, blank_lines)
@@ -50,10 +52,14 @@ function filters.indent(need, value, width, first, blank_lines)
     need(whole(need, width, "indent") >= 0 and width <= 100, "indent needs a width of 0 to 100")
     width = (" "):rep(width)
   end
-  local text = checks.text(need, value, "indent")
-  checks.size(need, #text + (select(2, text:gsub("\n", "")) + 1) * #width)
-  text = text:gsub(blank_lines and "\n" or "\n%f[^\n%z]", function() return "\n" .. width end)
-  return first and width .. text or text
+  local lines = methods.string.splitlines(need, checks.text(need, value, "indent") .. "\n")
+  checks.size(need, #value + #lines * #width)
+  for i = 1, #lines do
+    local is_indented = values.is_true(first)
+    if i > 1 then is_indented = lines[i] ~= "" or values.is_true(blank_lines) end
+    if is_indented then lines[i] = width .. lines[i] end
+  end
+  return table.concat(lines, "\n")
 end
 
 -- ### Filters of lists and dicts
@@ -90,7 +96,7 @@ local function attribute_of(need, value, path)
     need(kind(value) ~= "undefined", "'%s' of an undefined value", part)
     local place = part:match "^%d+$"
     local key = place and values.is_list(value) and tonumber(place) + 1 or part
-    if type(value) == "table" then value = or_undefined(value[key]) else value = UNDEFINED end
+    if values.has_items(value) then value = or_undefined(value[key]) else value = UNDEFINED end
   end
   return value
 end
@@ -110,9 +116,13 @@ end
 -- What items are sorted and compared by: numbers, or texts, by default without regard to case.
 local function sort_key(need, item, attribute, with_case, who)
   if attribute ~= nil then item = attribute_of(need, item, attribute) end
-  if kind(item) == "number" then return values.plain(item) end
+  local number = values.plain(item)
+  if kind(item) == "number" then
+    need(number == number, "%s of a value that is not a number", who)
+    return number
+  end
   checks.text(need, item, who)
-  return with_case and item or checks.ascii(need, item, who):lower()
+  return values.is_true(with_case) and item or checks.ascii(need, item, who):lower()
 end
 
 -- The items of a list in order; equal ones keep theirs.
@@ -124,7 +134,7 @@ local function sorted(need, list, reverse, key)
   end
   table.sort(rows, function(a, b)
     if a.key == b.key then return a.at < b.at end
-    if reverse then return a.key > b.key end
+    if values.is_true(reverse) then return a.key > b.key end
     return a.key < b.key
   end)
   local out = values.list {}
@@ -138,6 +148,7 @@ function filters.sort(need, value, reverse, with_case, attribute)
   end)
 end
 function filters.dictsort(need, value, with_case, by, reverse)
+  need(by == nil or by == "key" or by == "value", "dictsort needs by='key' or by='value'")
   local place = by == "value" and 2 or 1
   return sorted(need, filters.items(need, value), reverse, function(pair)
     return sort_key(need, pair[place], nil, with_case, "dictsort")
@@ -166,22 +177,28 @@ local function selected(need, list, wanted, attribute, name, argument)
   for _, item in ipairs(items_of(need, list, "select")) do
     local value = item
     if attribute ~= nil then value = attribute_of(need, item, attribute) end
-    if test(need, value, argument) == wanted then out[#out + 1] = item end
+    if checks.call(need, name or "truthy", test, value, {argument}) == wanted then
+      out[#out + 1] = item
+    end
   end
   return out
 end
 
-function filters.selectattr(need, list, attribute, ...)
+function filters.selectattr(need, list, attribute, name, argument)
   need(attribute ~= nil, "selectattr needs an attribute")
-  return selected(need, list, true, attribute, ...)
+  return selected(need, list, true, attribute, name, argument)
 end
-function filters.rejectattr(need, list, attribute, ...)
+function filters.rejectattr(need, list, attribute, name, argument)
   need(attribute ~= nil, "rejectattr needs an attribute")
-  return selected(need, list, false, attribute, ...)
+  return selected(need, list, false, attribute, name, argument)
 end
-function filters.select(need, list, ...) return selected(need, list, true, nil, ...) end
-function filters.reject(need, list, ...) return selected(need, list, false, nil, ...) end
-function filters.map(need, list, name, ...)
+function filters.select(need, list, name, argument)
+  return selected(need, list, true, nil, name, argument)
+end
+function filters.reject(need, list, name, argument)
+  return selected(need, list, false, nil, name, argument)
+end
+function filters.map(need, list, name, a, b, c)
   local out = values.lazy {}
   if not values.is_true(list) then return out end
   for i, item in ipairs(items_of(need, list, "map")) do
@@ -190,7 +207,7 @@ function filters.map(need, list, name, ...)
       if out[i] == UNDEFINED and name.default ~= nil then out[i] = name.default end
     else
       need(filters[name], "the filter '%s' is not supported", tostring(name))
-      out[i] = filters[name](need, item, ...)
+      out[i] = checks.call(need, name, filters[name], item, {a, b, c})
     end
   end
   return out
@@ -212,13 +229,18 @@ local function numeric(need, value, who)
   if kind(value) == "boolean" then return value and 1 or 0 end
   if kind(value) == "number" then return values.plain(value) end
   local text = kind(value) == "string" and values.strip(value, true, true) or ""
+  local word = text:lower():match "^[-+]?(%a+)$"
+  need(word ~= "inf" and word ~= "infinity" and word ~= "nan", "%s of '%s' is not supported", who,
+       text)
+  text = text:gsub("(%d)_%f[%d]", "%1")
   return text:find "^[-+]?[%d.]+[eE]?[-+]?%d*$" and tonumber(text) or nil
 end
 
 function filters.int(need, value, default)
-  if type(value) == "table" and value.digits then return value end
+  if values.is_long(value) then return value end
   local number = numeric(need, value, "int")
-  if not number then return default == nil and 0 or default end
+  if not number or number ~= number then return default == nil and 0 or default end
+  need(math.abs(number) < 2 ^ 53, "int of a number beyond 2^53")
   return number < 0 and math.ceil(number) or math.floor(number)
 end
 function filters.float(need, value, default)
@@ -228,28 +250,23 @@ function filters.float(need, value, default)
 end
 function filters.round(need, value, precision, method)
   need(kind(value) == "number", "round needs a number")
-  local scale = 10 ^ (precision and whole(need, precision, "round") or 0)
-  local number = values.plain(value) * scale
-  if method == "ceil" then return values.real(math.ceil(number) / scale) end
-  if method == "floor" then return values.real(math.floor(number) / scale) end
-  if not values.is_real(value) then return value end
-  local down = math.floor(number)
-  local up = number - down > 0.5 or number - down == 0.5 and down % 2 == 1
-  return values.real((up and down + 1 or down) / scale)
+  precision = precision == nil and 0 or whole(need, precision, "round")
+  return numbers.round(need, value, precision, method)
 end
 function filters.abs(need, value)
-  need(kind(value) == "number", "abs needs a number")
+  need(kind(value) == "number" and not values.is_long(value), "abs needs a number up to 2^53")
   local number = math.abs(values.plain(value))
   return values.is_real(value) and values.real(number) or number
 end
 function filters.sum(need, value, attribute, start)
-  local total, real = values.plain(start or 0), false
+  local total = start == nil and 0 or start
+  need(values.is_numeric(total), "sum needs a start that is a number")
   for _, item in ipairs(items_of(need, value, "sum")) do
     if attribute ~= nil then item = attribute_of(need, item, attribute) end
-    need(kind(item) == "number", "sum needs numbers")
-    total, real = total + values.plain(item), real or values.is_real(item)
+    need(values.is_numeric(item), "sum needs numbers")
+    total = numbers.calculate(need, "+", total, item)
   end
-  return real and values.real(total) or total
+  return total
 end
 
 function filters.tojson(need, value, ascii, indent, separators, sorted_names)
@@ -265,7 +282,7 @@ function filters.tojson(need, value, ascii, indent, separators, sorted_names)
   local text, problem = writing.json(value, {
     need = need, comma = checks.text(need, separators[1], "tojson"), indent = indent,
     colon = checks.text(need, separators[2], "tojson"), ascii = values.is_true(ascii),
-    sorted = sorted_names})
+    sorted = values.is_true(sorted_names)})
   need(text, "tojson of a value of kind %s", problem)
   return text
 end
@@ -294,7 +311,19 @@ tests["true"] = function(_, value) return value == true end
 tests["false"] = function(_, value) return value == false end
 function tests.equalto(_, value, other) return values.equal(value, other) end
 tests.eq = tests.equalto
+tests["=="] = tests.equalto
 function tests.ne(_, value, other) return not values.equal(value, other) end
+tests["!="] = tests.ne
+for operator, names in pairs {["<"] = {"lt", "lessthan"}, ["<="] = {"le"}, [">="] = {"ge"},
+                              [">"] = {"gt", "greaterthan"}} do
+  tests[operator] = function(need, value, other) return M.ordered(need, operator, value, other) end
+  for _, name in ipairs(names) do tests[name] = tests[operator] end
+end
+function tests.sameas(_, value, other)
+  return rawequal(value, other) or kind(value) == "none" and kind(other) == "none"
+end
+function tests.lower(need, value) return methods.string.islower(need, shown(need, value)) end
+function tests.upper(need, value) return methods.string.isupper(need, shown(need, value)) end
 function tests.odd(need, value) return whole(need, value, "odd") % 2 == 1 end
 function tests.even(need, value) return whole(need, value, "even") % 2 == 0 end
 function tests.divisibleby(need, value, by)
@@ -302,8 +331,24 @@ function tests.divisibleby(need, value, by)
 end
 tests["in"] = function(need, value, list) return M.contains(need, list, value) end
 
+local orders = {
+  ["<"] = function(a, b) return a < b end, ["<="] = function(a, b) return a <= b end,
+  [">"] = function(a, b) return a > b end, [">="] = function(a, b) return a >= b end,
+}
+
+--- ordered(need, operator, a, b) -> whether two numbers or two texts are in this order.
+function M.ordered(need, operator, a, b)
+  local good = values.is_numeric(a) and values.is_numeric(b)
+    or kind(a) == "string" and kind(b) == "string"
+  need(good, "'%s' of values of kind %s and %s", operator, kind(a), kind(b))
+  need(not values.is_long(a) and not values.is_long(b), "'%s' of numbers beyond 2^53", operator)
+  return orders[operator](values.plain(a), values.plain(b))
+end
+
 --- contains(need, container, value) -> whether `value` is in a text, a list or a dict.
 function M.contains(need, container, value)
+  if kind(container) == "markup" then container = container.text end
+  if kind(value) == "markup" then value = value.text end
   if kind(container) == "string" then
     return container:find(checks.text(need, value, "in"), 1, true) ~= nil
   end

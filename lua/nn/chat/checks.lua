@@ -3,6 +3,8 @@
 local values = require "nn.chat.values"
 
 local M = {}
+local MOST_MADE = 1e9                        -- bytes that a template may make in all
+local made = 0
 local kind = values.kind
 
 function M.text(need, value, who)
@@ -10,7 +12,7 @@ function M.text(need, value, who)
   return value
 end
 
--- Letters beyond ASCII have no upper and lower case here, so they are refused, not left.
+-- Case mapping covers ASCII only; other letters are an error.
 function M.ascii(need, value, who)
   need(not M.text(need, value, who):find "[\128-\255]", "%s is supported for ASCII only", who)
   return value
@@ -20,6 +22,7 @@ end
 function M.whole(need, value, who)
   local good = kind(value) == "number" and not values.is_real(value)
   need(good, "%s needs a whole number, not a value of kind %s", who, kind(value))
+  need(not values.is_long(value), "%s needs a whole number up to 2^53", who)
   return values.plain(value)
 end
 
@@ -27,6 +30,39 @@ end
 function M.size(need, bytes)
   need(bytes < values.LONGEST, "a text of %.0f bytes; less than %d are possible", bytes,
        values.LONGEST)
+end
+
+--- start(): a template begins, which has made nothing.
+function M.start() made = 0 end
+
+--- count(need, bytes): counts bytes that the template makes. Errors: too many in all.
+function M.count(need, bytes)
+  made = made + bytes
+  need(made <= MOST_MADE, "the template makes texts and lists of more than %d bytes", MOST_MADE)
+end
+
+--- made(need, value) -> the value, a new text or list, whose bytes are counted. Errors: the
+--- template makes too many.
+function M.made(need, value)
+  local size = 0
+  if type(value) == "string" then
+    size = #value
+  elseif kind(value) == "markup" then
+    size = #value.text
+  elseif kind(value) == "list" then
+    for i = 1, #value do size = size + 8 + (type(value[i]) == "string" and #value[i] or 0) end
+  end
+  M.count(need, size)
+  return value
+end
+
+--- call(need, who, f, value, list) -> f(need, value, ...) with the arguments in a list. Errors:
+--- more arguments than `f` has.
+function M.call(need, who, f, value, list)
+  local about, count = debug.getinfo(f, "u"), table.maxn(list)
+  local most = about.nparams - 2
+  need(about.isvararg or count <= most, "%s takes at most %d arguments, not %d", who, most, count)
+  return f(need, value, unpack(list, 1, count))
 end
 
 --- items(need, value, who) -> what Python iterates over: a list, the names of a dict, characters.
@@ -42,6 +78,12 @@ function M.items(need, value, who)
   if kind(value) == "undefined" then return values.list {} end
   need(values.is_list(value), "%s needs a list, not a value of kind %s", who, kind(value))
   return value
+end
+
+-- As in transformers, namespaces have no names that begin with an underscore.
+function M.field(need, name)
+  need(kind(name) == "string" and name:sub(1, 1) ~= "_", "the name '%s' in a namespace",
+       tostring(name))
 end
 
 function M.mapping(need, value, who)

@@ -1,5 +1,6 @@
 -- Evaluates the expressions of Jinja templates (expression.lua) in a scope: a table of variables
 -- whose metatable leads to the enclosing scope.
+local arithmetic = require "nn.chat.numbers"
 local builtins = require "nn.chat.builtins"
 local checks = require "nn.chat.checks"
 local lexer = require "nn.chat.lexer"
@@ -29,10 +30,15 @@ end
 function evaluators.constant(node) return node.value end
 function evaluators.none() return NONE end
 
+-- What Jinja defines and this file does not.
+local unsupported = {varargs = true, kwargs = true, cycler = true, joiner = true, lipsum = true,
+                     self = true}
+
 function evaluators.variable(node, scope)
   local value = scope[node.name]
-  if value == nil then return UNDEFINED end
-  return value
+  if value ~= nil then return value end
+  needer(node)(not unsupported[node.name], "'%s' is not supported", node.name)
+  return UNDEFINED
 end
 
 function evaluators.list(node, scope)
@@ -76,6 +82,7 @@ function evaluators.negative(node, scope)
   local value = evaluate(node.value, scope)
   local good = values.is_numeric(value)
   needer(node)(good, "'-' needs a number, not a value of kind %s", kind(value))
+  needer(node)(not values.is_long(value), "a whole number beyond 2^53")
   return values.is_real(value) and values.real(-values.plain(value)) or -values.plain(value)
 end
 
@@ -85,28 +92,9 @@ local function defined(node, value, what)
   return value
 end
 
-local arithmetic = {
-  ["+"] = function(a, b) return a + b end, ["-"] = function(a, b) return a - b end,
-  ["*"] = function(a, b) return a * b end, ["%"] = function(a, b) return a % b end,
-  ["//"] = function(a, b) return math.floor(a / b) end, ["**"] = function(a, b) return a ^ b end,
-  ["/"] = function(a, b) return a / b end,
-}
-
-local function calculated(need, operator, a, b)
-  local x, y = values.plain(a), values.plain(b)
-  local divides = operator == "/" or operator == "//" or operator == "%"
-  need(not divides or y ~= 0, "a division by zero")
-  local real = values.is_real(a) or values.is_real(b) or operator == "/"
-    or operator == "**" and y < 0
-  local result = arithmetic[operator](x, y)
-  if real then return values.real(result) end
-  need(math.abs(result) <= 2 ^ 53, "a whole number beyond 2^53")
-  return result
-end
-
 local function joined(need, a, b)
   local good = not values.is_view(a) and not values.is_view(b)
-  need(good, "'+' needs lists; the filter list makes one")
+  need(good, "dict.keys(), range() and similar cannot be added; apply '| list'")
   need(#a + #b <= values.MOST, "a list of %d elements; %d are possible", #a + #b, values.MOST)
   local list = values.is_tuple(a) and values.tuple {} or values.list {}
   for _, item in ipairs(a) do list[#list + 1] = item end
@@ -119,9 +107,8 @@ local function appended(need, a, b)
   return a .. b
 end
 
-function evaluators.binary(node, scope)
-  local operator, need = node.operator, needer(node)
-  local a, b = evaluate(node.left, scope), evaluate(node.right, scope)
+local function combined(need, node, a, b)
+  local operator = node.operator
   if operator == "~" then
     return appended(need, writing.shown(need, a), writing.shown(need, b))
   end
@@ -140,14 +127,15 @@ function evaluators.binary(node, scope)
     return a:rep(b)
   end
   local good = values.is_numeric(a) and values.is_numeric(b)
-  need(good, "'%s' of values of kind %s and %s", operator, x, y)
-  return calculated(need, operator, a, b)
+  need(good, "'%s' needs two numbers%s, not values of kind %s and %s", operator,
+       operator == "+" and ", two texts or two lists" or "", x, y)
+  return arithmetic.calculate(need, operator, a, b)
 end
 
-local orders = {
-  ["<"] = function(a, b) return a < b end, ["<="] = function(a, b) return a <= b end,
-  [">"] = function(a, b) return a > b end, [">="] = function(a, b) return a >= b end,
-}
+function evaluators.binary(node, scope)
+  local a, b = evaluate(node.left, scope), evaluate(node.right, scope)
+  return checks.made(needer(node), combined(needer(node), node, a, b))
+end
 
 function evaluators.compare(node, scope)
   local operator = node.operator
@@ -156,17 +144,15 @@ function evaluators.compare(node, scope)
   if operator == "!=" then return not values.equal(a, b) end
   if operator == "in" then return builtins.contains(needer(node), b, a) end
   if operator == "not in" then return not builtins.contains(needer(node), b, a) end
-  local good = values.is_numeric(a) and values.is_numeric(b)
-    or kind(a) == "string" and kind(b) == "string"
-  needer(node)(good, "'%s' of values of kind %s and %s", operator, kind(a), kind(b))
-  return orders[operator](values.plain(a), values.plain(b))
+  return builtins.ordered(needer(node), operator, a, b)
 end
 
 function evaluators.test(node, scope)
   local test = builtins.tests[node.name]
   needer(node)(test, "the test '%s' is not supported", node.name)
-  local argument = node.list[1] and evaluate(node.list[1], scope)
-  return test(needer(node), evaluate(node.object, scope), argument)
+  local list = {}
+  for i, argument in ipairs(node.list) do list[i] = evaluate(argument, scope) end
+  return checks.call(needer(node), node.name, test, evaluate(node.object, scope), list)
 end
 
 -- ### Items, slices and calls
@@ -182,8 +168,9 @@ local function method_of(object, name)
   local method = methods.find(object, name)
   if not method then return UNDEFINED end
   return function(need, list, named)
-    if name == "format" then return method(need, object, list, named) end
-    return method(need, object, unpack(M.by_place(need, name, list, named), 1, table.maxn(list)))
+    if name == "format" then return checks.made(need, method(need, object, list, named)) end
+    local value = checks.call(need, name, method, object, M.by_place(need, name, list, named))
+    return kind(object) == "string" and checks.made(need, value) or value
   end
 end
 
@@ -194,16 +181,18 @@ function evaluators.item(node, scope)
   local what, need = kind(object), needer(node)
   need(what ~= "undefined", "'%s' of an undefined value%s", tostring(key),
        node.object.name and " '" .. node.object.name .. "'" or "")
+  need(what ~= "function", "'%s' of a function is not supported", tostring(key))
   if kind(key) == "number" and (what == "string" or values.is_list(object)) then
     return list_item(what == "string" and values.characters(object) or object,
                      checks.whole(need, key, "an index"))
   end
+  need(what ~= "markup" or kind(key) ~= "number", "an index of a text of the filter safe")
   key = values.key(key)
   if key == nil then return UNDEFINED end
   local method = kind(key) == "string" and method_of(object, key) or UNDEFINED
   if node.attribute and method ~= UNDEFINED then return method end
   local value
-  if type(object) == "table" and what ~= "none" then value = object[key] end
+  if values.has_items(object) then value = object[key] end
   if value == nil then return method end
   return value
 end
@@ -231,12 +220,13 @@ end
 
 function evaluators.slice(node, scope)
   local object = evaluate(node.object, scope)
-  local is_text = kind(object) == "string"
+  local is_text, is_markup = kind(object) == "string", kind(object) == "markup"
   local items = checks.items(needer(node), object, "a slice")
   local first, stop, step = bounds_of(node, scope, #items)
   local out = values.is_tuple(object) and values.tuple {} or values.list {}
   for i = first, step > 0 and stop - 1 or stop + 1, step do out[#out + 1] = items[i + 1] end
-  return is_text and table.concat(out) or out
+  if is_markup then return checks.made(needer(node), values.markup(table.concat(out))) end
+  return checks.made(needer(node), is_text and table.concat(out) or out)
 end
 
 local function arguments_of(node, scope)
@@ -269,7 +259,10 @@ function M.by_place(need, name, list, named)
   for key, value in pairs(named) do
     local found
     for i, place in ipairs(places[name == "d" and "default" or name] or {}) do
-      if place == key then list[i], found = value, true end
+      if place == key then
+        need(list[i] == nil, "the argument %s= of %s is given twice", key, name)
+        list[i], found = value, true
+      end
     end
     need(found, "the argument %s= of %s is not supported", key, name)
   end
@@ -282,7 +275,8 @@ function evaluators.filter(node, scope)
   local object = evaluate(node.object, scope)
   local list, named = arguments_of(node, scope)
   list = M.by_place(need, node.name, list, named)
-  return filter(need, object, unpack(list, 1, table.maxn(list)))
+  local value = checks.call(need, node.name, filter, object, list)
+  return value ~= object and checks.made(need, value) or value
 end
 
 function evaluators.call(node, scope)
@@ -290,7 +284,7 @@ function evaluators.call(node, scope)
   local list, named = arguments_of(node, scope)
   local f = evaluate(callee, scope)
   need(type(f) == "function", callee.attribute and "the method '%s' is not supported for this value"
-       or "'%s' is no function, or not supported",
+       or "'%s' is not a function that nnlua supports",
        tostring(callee.name or callee.key and callee.key.value or "it"))
   return f(need, list, named)
 end

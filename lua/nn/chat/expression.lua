@@ -148,7 +148,9 @@ function Parser:test(object)
   local node = {op = "test", object = object, name = self:name(), list = {}, line = self.line}
   local token = self.tokens[self.at]
   if self:take "(" then
-    node.list = self:arguments()
+    local named
+    node.list, named = self:arguments()
+    if next(named) then self:fail("an argument by name of the test '%s'", node.name) end
   elseif token and (token.kind == "string" or token.kind == "number" or self:peek "["
                     or token.kind == "name" and not behind_test[token.value]) then
     node.list = {self:postfix(self:primary())}
@@ -205,7 +207,8 @@ function Parser:unary(without_filters)
   if self:take "-" then
     node = {op = "negative", value = self:unary(true), line = self.line}
   elseif self:take "+" then
-    node = self:unary(true)
+    node = {op = "negative", value = self:unary(true), line = self.line}
+    node = {op = "negative", value = node, line = self.line}
   else
     node = self:postfix(self:primary())
   end

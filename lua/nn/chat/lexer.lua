@@ -20,7 +20,7 @@ local function unescaped(text, line)
   return (text:gsub("\\(.)(%x*)", function(c, digits)
     local count = code_digits[c]
     local code = count and #digits >= count and tonumber(digits:sub(1, count), 16)
-    if code and not (code >= 0xD800 and code < 0xE000) then
+    if code and code <= 0x10FFFF and not (code >= 0xD800 and code < 0xE000) then
       return utf8.encode(code) .. digits:sub(count + 1)
     end
     if not escapes[c] and c:find "[%w\128-\255]" then
@@ -57,8 +57,10 @@ local function token_at(text, at, line)
   if digits then
     local rest = text:match("^%.%d+[eE][-+]?%d+", at + #digits)
       or text:match("^%.%d+", at + #digits) or text:match("^[eE][-+]?%d+", at + #digits) or ""
-    local value = tonumber((digits:gsub("_", "")) .. rest)
-    if rest ~= "" then value = values.real(value) end
+    local plain = digits:gsub("_", "")
+    local number = tonumber(plain .. rest)
+    if not number then M.fail(line, "the number %s is not possible", digits .. rest) end
+    local value = rest == "" and values.whole(plain) or values.real(number)
     return {kind = "number", value = value, line = line}, at + #digits + #rest
   end
   if text:find("^[\"']", at) then
@@ -94,11 +96,11 @@ end
 
 -- The text before a tag, without the white space that the tag removes.
 local function text_before(text, sign, is_variable, line_starts)
-  if sign == "-" then return text:match "^(.*%S)" or "" end
+  if sign == "-" then return values.strip(text, false, true) end
   if sign == "+" or is_variable then return text end
   local head, blank = text:match "^(.*\n)([^\n]*)$"
   if not head then head, blank = "", text end
-  if (head ~= "" or line_starts) and not blank:find "%S" then return head end
+  if (head ~= "" or line_starts) and values.strip(blank, true) == "" then return head end
   return text
 end
 
@@ -112,7 +114,7 @@ function M.parts(source)
     local sign = source:match("^[-+]?", first + 2) or ""
     local starts = line_starts and at == first or text:sub(-1) == "\n" or line_starts
     local shown = mark == "" and text or text_before(text, sign, mark == "{{", starts)
-    if strips then shown = shown:gsub("^%s+", "") end
+    if strips then shown = values.strip(shown, true, false) end
     if shown ~= "" then parts[#parts + 1] = {kind = "text", text = shown} end
     line = line + select(2, text:gsub("\n", ""))
     if mark == "" then break end

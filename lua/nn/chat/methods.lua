@@ -1,5 +1,6 @@
 -- The methods of Python's texts, lists and dicts that chat templates call: methods[kind][name].
 local checks = require "nn.chat.checks"
+local lib = require "nn.base.capi"
 local values = require "nn.chat.values"
 local writing = require "nn.chat.writing"
 
@@ -48,7 +49,7 @@ function texts.isupper(need, text)
 end
 
 local function has_end(need, text, what, who, matches)
-  for _, one in ipairs(values.kind(what) == "list" and what or {what}) do
+  for _, one in ipairs(values.is_tuple(what) and what or {what}) do
     if matches(text, text_of(need, one, who)) then return true end
   end
   return false
@@ -68,18 +69,32 @@ function texts.removesuffix(need, text, suffix)
   return ends(text, text_of(need, suffix, "removesuffix")) and text:sub(1, #text - #suffix) or text
 end
 
-function texts.replace(need, text, from, to, count)
-  from, to = text_of(need, from, "replace"), text_of(need, to, "replace")
-  need(from ~= "", "replace needs a text that is not empty")
-  count = given(count) and whole(need, count, "replace")
-  if count and count < 0 then count = nil end
-  local pattern = from:gsub("%p", "%%%0")
-  local found = select(2, text:gsub(pattern, "", count))
-  checks.size(need, #text + found * (#to - #from))
-  return (text:gsub(pattern, (to:gsub("%%", "%%%%")), count))
+-- The places of a text in another, from left to right; at most `most`, unless that is negative.
+local function places(need, text, wanted, who, most)
+  need(text_of(need, wanted, who) ~= "", "%s needs a text that is not empty", who)
+  local out, at = {}, 1
+  while #out ~= most do
+    lib.check_interrupt()
+    local first = text:find(wanted, at, true)
+    if not first then break end
+    need(#out < values.MOST, "%s of a text in more than %d places", who, values.MOST)
+    out[#out + 1], at = first, first + #wanted
+  end
+  return out
 end
 
--- The parts of a text between white space; `most` of them are cut off, from its left or its right.
+function texts.replace(need, text, from, to, count)
+  count = given(count) and whole(need, count, "replace")
+  local all, parts, at = places(need, text, from, "replace", count), {}, 1
+  checks.size(need, #text + #all * (#text_of(need, to, "replace") - #from))
+  for _, first in ipairs(all) do
+    parts[#parts + 1], parts[#parts + 2] = text:sub(at, first - 1), to
+    at = first + #from
+  end
+  return table.concat(parts) .. text:sub(at)
+end
+
+-- The parts of a text between white space: at most `most` splits, from its left or its right.
 local function words_of(text, most, from_right)
   local words, inside, at = {}, nil, 1
   for _, c in ipairs(values.characters(text)) do
@@ -102,17 +117,6 @@ local function words_of(text, most, from_right)
   return out
 end
 
--- The places of a text in another, from left to right: {{first, last}, ...}.
-local function places(need, text, separator, who)
-  need(text_of(need, separator, who) ~= "", "%s needs a text that is not empty", who)
-  local out, at = {}, 1
-  while true do
-    local first, last = text:find(separator, at, true)
-    if not first then return out end
-    out[#out + 1], at = {first, last}, last + 1
-  end
-end
-
 local function split(need, text, separator, most, from_right)
   most = most ~= nil and whole(need, most, "split") or nil
   if not given(separator) then return words_of(text, most, from_right) end
@@ -120,8 +124,8 @@ local function split(need, text, separator, most, from_right)
   local limit = most and most >= 0 and math.min(most, #all) or #all
   local skipped = from_right and #all - limit or 0
   for i = 1 + skipped, limit + skipped do
-    out[#out + 1] = text:sub(at, all[i][1] - 1)
-    at = all[i][2] + 1
+    out[#out + 1] = text:sub(at, all[i] - 1)
+    at = all[i] + #separator
   end
   out[#out + 1] = text:sub(at)
   return out
@@ -133,11 +137,12 @@ function texts.rsplit(need, text, separator, most)
 end
 
 function texts.splitlines(need, text, keep)
-  need(not keep, "splitlines with line ends is not supported")
+  need(not values.is_true(keep), "splitlines with line ends is not supported")
   local out = values.list {}
   text = text:gsub("\r\n?", "\n"):gsub("[\11\12\28-\30]", "\n"):gsub("\194\133", "\n")
   text = text:gsub("\226\128[\168\169]", "\n"):gsub("([^\n])$", "%1\n")
   for line in text:gmatch "([^\n]*)\n" do out[#out + 1] = line end
+  need(#out <= values.MOST, "a text of %d lines; %d are possible", #out, values.MOST)
   return out
 end
 
@@ -145,7 +150,7 @@ local function part(need, text, separator, who, at_last)
   local all = places(need, text, separator, who)
   local found = all[at_last and #all or 1]
   if not found then return values.tuple(at_last and {"", "", text} or {text, "", ""}) end
-  return values.tuple {text:sub(1, found[1] - 1), separator, text:sub(found[2] + 1)}
+  return values.tuple {text:sub(1, found - 1), separator, text:sub(found + #separator)}
 end
 
 function texts.partition(need, text, separator) return part(need, text, separator, "partition") end
@@ -170,10 +175,14 @@ end
 
 -- "{} {0} {name}"; the values are written as {{ value }} writes them.
 function texts.format(need, text, list, named)
-  local next_place, size = 0, #text
-  text = text:gsub("{{", "\1"):gsub("}}", "\2"):gsub("{([^{}]*)}", function(name)
-    local place = name == "" and next_place or tonumber(name)
+  local next_place, size, has_numbers = 0, #text, false
+  return (text:gsub("([{}])([^{}]*)([{}]?)", function(open, name, close)
+    if name == "" and open == close then return open end
+    need(open == "{" and close == "}", "format has a single '%s'", open)
+    local place = name == "" and next_place or tonumber(name:match "^%d+$")
     next_place = name == "" and next_place + 1 or next_place
+    has_numbers = has_numbers or place and name ~= ""
+    need(not has_numbers or next_place == 0, "format has '{}' and places with numbers")
     local value = place and list[place + 1]
     if not place then value = named[name] end
     need(value ~= nil, "format has no value for '{%s}'", name)
@@ -181,8 +190,7 @@ function texts.format(need, text, list, named)
     size = size + #value
     checks.size(need, size)
     return value
-  end)
-  return (text:gsub("\1", "{"):gsub("\2", "}"))
+  end))
 end
 
 -- ### Lists and dicts

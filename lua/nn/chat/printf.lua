@@ -24,6 +24,12 @@ local function formatted(need, flags, letter, value)
     or values.kind(value) == "number" and values.is_real(value) and letter:find "[di]"
     and math.floor(math.abs(values.plain(value))) * (values.plain(value) < 0 and -1 or 1)
     or whole(need, value, "%" .. letter)
+  if letter:find "[eEfFgG]" then return values.printed("%" .. flags .. letter, number) end
+  need(math.abs(number) < 2 ^ 53, "%%%s of a number beyond 2^53", letter)
+  if letter:find "[xXo]" and number < 0 then
+    need(flags == "", "the format %%%s%s of a negative number is not supported", flags, letter)
+    return "-" .. ("%" .. letter):format(-number)
+  end
   return ("%" .. flags .. letter):format(number)
 end
 

@@ -1,9 +1,11 @@
 -- Jinja templates, as far as chat templates need them. render() runs a template: statements.lua
--- parses it, evaluate.lua computes expressions, builtins.lua has the filters, tests and methods.
+-- parses it, evaluate.lua computes expressions, builtins.lua has the filters and tests, methods.lua
+-- the methods of texts, lists and dicts.
 local checks = require "nn.chat.checks"
 local evaluation = require "nn.chat.evaluate"
 local lexer = require "nn.chat.lexer"
 local lib = require "nn.base.capi"
+local methods = require "nn.chat.methods"
 local statements = require "nn.chat.statements"
 local values = require "nn.chat.values"
 local writing = require "nn.chat.writing"
@@ -12,6 +14,12 @@ local M = {NONE = values.NONE}
 local evaluate = evaluation.evaluate
 local UNDEFINED = values.UNDEFINED
 local LONGEST = values.LONGEST
+
+local function needer(node)
+  return function(good, text, ...)
+    if not good then lexer.fail(node.line or 1, text, ...) end
+  end
+end
 
 local function inner(scope) return setmetatable({}, {__index = scope}) end
 
@@ -32,22 +40,19 @@ local function write(node, text, out)
   out[#out + 1] = text
 end
 
-local function captured(list, scope, size)
+local function captured(node, scope, size)
   local out = {size = size or 0}
-  run(list, scope, out)
-  return table.concat(out)
+  run(node.body, scope, out)
+  return checks.made(needer(node), table.concat(out))
 end
 
 function runners.text(node, _, out) write(node, node.text, out) end
 function runners.output(node, scope, out)
-  local function need(good, text, ...)
-    if not good then lexer.fail(node.line, text, ...) end
-  end
-  write(node, writing.shown(need, evaluate(node.value, scope)), out)
+  write(node, writing.shown(needer(node), evaluate(node.value, scope)), out)
 end
-function runners.block(node, scope, out) return run(node.body, scope, out) end
+function runners.block(node, scope, out) return run(node.body, inner(scope), out) end
 function runners.filter(node, scope, out)
-  node.text.value = captured(node.body, inner(scope), out.size)
+  node.text.value = captured(node, inner(scope), out.size)
   runners.output(node, scope, out)
 end
 runners["break"] = function() return "break" end
@@ -67,6 +72,7 @@ local function assign(node, scope, value)
     if values.kind(object) ~= "namespace" then
       lexer.fail(node.line, "'%s' is not a namespace", node.names[1])
     end
+    checks.field(needer(node), node.field)
     object[node.field] = value
   elseif #node.names == 1 then
     scope[node.names[1]] = value
@@ -80,15 +86,18 @@ end
 
 function runners.set(node, scope) assign(node, scope, evaluate(node.value, scope)) end
 function runners.capture(node, scope, out)
-  assign(node, scope, captured(node.body, inner(scope), out.size))
+  assign(node, scope, captured(node, inner(scope), out.size))
 end
 
 -- The variable `loop` for element i.
 local function loop_of(items, i)
   local function at(n) return items[n] == nil and UNDEFINED or items[n] end
-  return {index = i, index0 = i - 1, first = i == 1, last = i == #items, length = #items,
-          revindex = #items - i + 1, revindex0 = #items - i, previtem = at(i - 1),
-          nextitem = at(i + 1), cycle = function(_, list) return list[(i - 1) % #list + 1] end}
+  return {index = i, index0 = i - 1, depth = 1, depth0 = 0, first = i == 1, last = i == #items,
+          length = #items, revindex = #items - i + 1, revindex0 = #items - i, previtem = at(i - 1),
+          nextitem = at(i + 1), cycle = function(need, list)
+            need(#list > 0, "cycle needs values")
+            return list[(i - 1) % #list + 1]
+          end}
 end
 
 local function bind(node, scope, item)
@@ -103,10 +112,7 @@ local function bind(node, scope, item)
 end
 
 runners["for"] = function(node, scope, out)
-  local function need(good, text, ...)
-    if not good then lexer.fail(node.line, text, ...) end
-  end
-  local items = checks.items(need, evaluate(node.list, scope), "'for'")
+  local items = checks.items(needer(node), evaluate(node.list, scope), "'for'")
   if node.filter then
     local kept = values.list {}
     for _, item in ipairs(items) do
@@ -133,6 +139,8 @@ function runners.macro(node, scope)
     local own, known = inner(scope), {}
     for i, parameter in ipairs(node.parameters) do
       local value = list[i]
+      need(value == nil or named[parameter.name] == nil, "the macro '%s' gets '%s' twice",
+           node.name, parameter.name)
       if value == nil then value = named[parameter.name] end
       if value == nil and parameter.default then value = evaluate(parameter.default, own) end
       own[parameter.name] = value == nil and UNDEFINED or value
@@ -143,7 +151,7 @@ function runners.macro(node, scope)
     end
     depth = depth + 1
     need(depth < 100, "the macro '%s' calls itself too often", node.name)
-    local text = captured(node.body, own)
+    local text = captured(node, own)
     depth = depth - 1
     return text
   end
@@ -153,15 +161,40 @@ end
 
 local functions = {}
 
-function functions.raise_exception(_, list)
-  lib.fail("the chat template refuses the conversation: %s", tostring(list[1]))
+-- The error for more arguments than a function has, or arguments by name.
+local function only(need, who, most, list, named)
+  need(#list <= most and next(named) == nil, "%s takes at most %d arguments without names", who,
+       most)
 end
 
-function functions.namespace(_, _, named) return values.namespace(named) end
+function functions.raise_exception(need, list, named)
+  only(need, "raise_exception", 1, list, named)
+  lib.fail("the chat template refuses the conversation: %s", writing.shown(need, list[1]))
+end
 
-function functions.dict(_, _, named) return named end
+-- A new dict of a dict or a list of pairs, and of arguments by name.
+function functions.dict(need, list, named)
+  need(#list <= 1, "dict takes at most one argument without a name")
+  local from, out = list[1] == nil and values.dict() or list[1], values.dict()
+  if values.is_mapping(from) then from = methods.mapping.items(need, from) end
+  for _, pair in ipairs(checks.items(need, from, "dict")) do
+    local key
+    if values.is_list(pair) and #pair == 2 then key = values.key(pair[1]) end
+    need(key ~= nil, "dict needs a dict or a list of pairs of a key and a value")
+    values.put(out, key, pair[2])
+  end
+  for _, name in ipairs(values.keys(named)) do values.put(out, name, named[name]) end
+  return out
+end
 
-function functions.range(need, list)
+function functions.namespace(need, list, named)
+  local out = functions.dict(need, list, named)
+  for _, name in ipairs(values.keys(out)) do checks.field(need, name) end
+  return values.namespace(out)
+end
+
+function functions.range(need, list, named)
+  only(need, "range", 3, list, named)
   local first, stop = list[2] and list[1] or 0, list[2] or list[1]
   local step = list[3] or 1
   for _, number in ipairs {first, stop or UNDEFINED, step} do
@@ -172,10 +205,11 @@ function functions.range(need, list)
        .. "possible", first, stop, values.MOST)
   local out = values.view {}
   for i = first, step > 0 and stop - 1 or stop + 1, step do out[#out + 1] = i end
-  return out
+  return checks.made(need, out)
 end
 
-function functions.strftime_now(need, list)
+function functions.strftime_now(need, list, named)
+  only(need, "strftime_now", 1, list, named)
   need(type(list[1]) == "string" and not list[1]:find "^!?%*", "strftime_now needs a format")
   return os.date(list[1])
 end
@@ -185,7 +219,8 @@ end
 function M.render(source, variables)
   local scope = inner(functions)
   for name, value in pairs(variables) do scope[name] = value end
-  local good, text = pcall(captured, statements.parse(source), scope)
+  checks.start()
+  local good, text = pcall(captured, {body = statements.parse(source)}, scope)
   if good then return text end
   if type(text) == "string" and text:find("stack overflow", 1, true) then
     lib.fail "the chat template: its calls are nested too deeply"

@@ -2,10 +2,15 @@
 -- dicts and numbers that Lua cannot tell from others are tables (nn.io.ordered). A dict has the
 -- order of its names; of other tables, the names are sorted.
 local ordered = require "nn.io.ordered"
+local lib = require "nn.base.capi"
 local utf8 = require "nn.base.utf8"
 local ffi = require "ffi"
 
-local M = {LONGEST = 1e8, MOST = 1e6}        -- bytes of a text; elements of a list
+ffi.cdef "int snprintf(char *text, size_t size, const char *format, ...);"
+
+-- Bytes of a text; elements of a list; characters that are cut apart; comparisons of an `==`.
+local M = {LONGEST = 1e8, MOST = 1e6}
+local MOST_CHARACTERS, MOST_COMPARISONS = 1e7, 1e7
 M.NONE, M.UNDEFINED = setmetatable({}, {kind = "none"}), setmetatable({}, {kind = "undefined"})
 local Tuple, Namespace = {kind = "list", is_tuple = true}, {kind = "namespace"}
 local View, Lazy = {kind = "list", is_view = true}, {kind = "list", is_view = true, is_lazy = true}
@@ -48,11 +53,20 @@ function M.is_mapping(value)
   return kind == "mapping" or kind == "empty"
 end
 
---- key(value) -> a value as a key of a dict; nil if it cannot be one.
+--- has_items(value) -> whether keys lead to values in it: a list, a dict or a namespace.
+function M.has_items(value)
+  return M.is_list(value) or M.is_mapping(value) or M.kind(value) == "namespace"
+end
+
+--- key(value) -> a value as a key of a dict; nil if it cannot be one: also NaN, and whole numbers
+--- that no double has.
 function M.key(value)
   local kind = M.kind(value)
   if kind == "none" then return M.NONE end
-  if kind == "number" then return M.plain(value) end
+  if kind == "number" then
+    local plain = M.plain(value)
+    return plain == plain and not M.is_long(value) and plain or nil
+  end
   if kind == "string" or kind == "boolean" then return value end
 end
 
@@ -69,21 +83,39 @@ function M.is_numeric(value) return type(value) == "boolean" or M.kind(value) ==
 
 --- is_real(number) -> whether Python has it as a float: 2.5 and 2.0, but not 2.
 function M.is_real(number)
-  if type(number) == "table" then return not number.digits end
+  if type(number) == "table" then return not M.is_long(number) end
   return type(number) == "number" and number % 1 ~= 0
+end
+
+--- is_long(value) -> whether it is a whole number of so many digits that no double has its value.
+function M.is_long(value)
+  return type(value) == "table" and M.kind(value) == "number" and value.digits ~= nil
 end
 
 --- real(value) -> a Python float of a Lua number.
 function M.real(value) return value % 1 == 0 and ordered.number(value) or value end
 
+--- whole(digits) -> the whole number of a text of digits.
+function M.whole(digits)
+  local value = tonumber(digits)
+  return math.abs(value) < 2 ^ 53 and value or ordered.number(value, digits)
+end
+
+local buffer = ffi.new "char[1024]"
+
+--- printed(format, number) -> its text by a format of C for floats: unlike Lua's, ties are even.
+function M.printed(format, number)
+  return ffi.string(buffer, ffi.C.snprintf(buffer, 1024, format, number))
+end
+
 -- A float with the fewest digits that read back as it, as Python writes it.
 local function real_text(value)
   local text
-  for digits = 14, 16 do
-    text = ("%." .. digits .. "e"):format(value)
+  for digits = math.abs(value) < 2 ^ -1022 and 0 or 14, 16 do
+    text = M.printed("%." .. digits .. "e", value)
     if tonumber(text) == value then break end
   end
-  local sign, lead, digits, exponent = text:match "^(-?)(%d)%.(%d-)0*e([-+]%d+)$"
+  local sign, lead, digits, exponent = text:match "^(-?)(%d)%.?(%d-)0*e([-+]%d+)$"
   exponent = tonumber(exponent)
   if exponent < -4 or exponent >= 16 then
     return ("%s%s%se%s%02d"):format(sign, lead, digits == "" and "" or "." .. digits,
@@ -97,15 +129,19 @@ end
 
 --- number(value) -> a number as Python writes it; inf and nan of a float that is not finite.
 function M.number(value)
-  if type(value) == "table" and value.digits then return value.digits end
+  if M.is_long(value) then return value.digits end
   local plain = M.plain(value)
   if plain ~= plain then return "nan" end
   if math.abs(plain) == math.huge then return plain > 0 and "inf" or "-inf" end
   return M.is_real(value) and real_text(plain) or ("%.0f"):format(plain + 0)
 end
 
---- characters(text) -> a list of the characters of a text.
+--- characters(text) -> a list of the characters of a text. Errors: a text that is too long.
 function M.characters(text)
+  if #text > MOST_CHARACTERS then
+    lib.fail("the chat template: a text of %d bytes is cut apart; %d are possible", #text,
+             MOST_CHARACTERS)
+  end
   local p, at, list = ffi.cast("const uint8_t *", text), 0, {}
   while at < #text do
     local _, length = utf8.decode(p, at, #text)
@@ -126,28 +162,47 @@ function M.is_true(value)
   return kind == "function" or kind == "namespace"
 end
 
-function M.equal(a, b)
-  local kind = M.kind(a)
-  if kind == "markup" then return M.equal(a.text, b) end
-  if M.kind(b) == "markup" then return a == b.text end
-  if kind == "none" or kind == "undefined" then return M.kind(b) == kind end
-  if type(a) == "boolean" or kind == "number" then return M.plain(a) == M.plain(b) end
+local comparisons = 0                        -- since equal() was called
+
+local function same(a, b)
+  comparisons = comparisons + 1
+  if comparisons % lib.CHECK_EVERY == 0 then lib.check_interrupt() end
+  if comparisons > MOST_COMPARISONS then
+    lib.fail("the chat template: a comparison of more than %d values", MOST_COMPARISONS)
+  end
+  local kind, other = M.kind(a), M.kind(b)
+  if kind == "markup" then return same(a.text, b) end
+  if other == "markup" then return a == b.text end
+  if kind == "none" or kind == "undefined" then return other == kind end
+  if rawequal(a, b) then return a == a end                -- NaN is not equal to itself
+  if M.is_numeric(a) and M.is_numeric(b) then
+    if M.is_long(a) or M.is_long(b) then return M.number(a) == M.number(b) end
+    return M.plain(a) == M.plain(b)
+  end
   if M.is_list(a) and M.is_list(b) then
-    if #a ~= #b or M.is_tuple(a) ~= M.is_tuple(b) then return false end
+    if #a ~= #b or M.is_tuple(a) ~= M.is_tuple(b) or M.is_view(a) ~= M.is_view(b) then
+      return false
+    end
     for i = 1, #a do
-      if not M.equal(a[i], b[i]) then return false end
+      if not same(a[i], b[i]) then return false end
     end
     return true
   end
-  if kind == "mapping" and M.kind(b) == "mapping" then
+  if kind == "mapping" and other == "mapping" then
     local names = M.keys(a)
     if #names ~= #M.keys(b) then return false end
     for _, name in ipairs(names) do
-      if b[name] == nil or not M.equal(a[name], b[name]) then return false end
+      if b[name] == nil or not same(a[name], b[name]) then return false end
     end
     return true
   end
   return a == b
+end
+
+--- equal(a, b) -> whether Python's == holds. Errors: too many comparisons.
+function M.equal(a, b)
+  comparisons = 0
+  return same(a, b)
 end
 
 -- ### Texts

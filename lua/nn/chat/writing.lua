@@ -6,6 +6,7 @@ local values = require "nn.chat.values"
 
 local M = {}
 local DEEPEST = 100                          -- levels of lists and dicts
+local ELEMENT = 200                          -- bytes that an element of a list counts at least
 local kind = values.kind
 
 -- ### JSON
@@ -36,7 +37,15 @@ local constants = {inf = "Infinity", ["-inf"] = "-Infinity", nan = "NaN"}
 local function members(value, options, level)
   local is_list, parts = kind(value) == "list", {}
   local list = is_list and value or values.keys(value)
-  if options.sorted and not is_list then table.sort(list) end
+  checks.count(options.need, ELEMENT * #list)
+  if options.sorted and not is_list then
+    for _, name in ipairs(list) do
+      local good = kind(name) == "string" or kind(name) == "number"
+      options.need(good and type(name) == type(list[1]),
+                   "tojson can sort names that are all texts or all numbers")
+    end
+    table.sort(list)
+  end
   local size = 0
   for i, key in ipairs(list) do
     local member = key
@@ -126,11 +135,14 @@ local function repr(need, value, level)
   if what == "string" then return repr_text(value) end
   if what == "undefined" then return "Undefined" end
   need(what ~= "markup", "a list with a text of the filter safe has no text here")
-  need(not values.is_view(value), "a view has no text; the filter list makes a list of it")
+  need(not values.is_view(value),
+       "dict.keys(), range() and similar cannot be written; apply '| list'")
   if what ~= "list" and not values.is_mapping(value) then return M.shown(need, value) end
   need(level <= DEEPEST, "a list is nested too deeply")
   local is_list, parts, size = what == "list", {}, 0
-  for i, key in ipairs(is_list and value or values.keys(value)) do
+  local list = is_list and value or values.keys(value)
+  checks.count(need, ELEMENT * #list)
+  for i, key in ipairs(list) do
     if kind(key) == "string" then checks.size(need, size + #key) end
     parts[i] = repr(need, key, level + 1)
     if not is_list then parts[i] = parts[i] .. ": " .. repr(need, value[key], level + 1) end

@@ -3,6 +3,7 @@
 local cjson = require "cjson"
 local json = require "nn.io.json"
 local arguments = require "nn.base.arguments"
+local lib = require "nn.base.capi"
 local tables = require "nn.base.tables"
 
 local M = {}
@@ -39,9 +40,10 @@ function M.number(value, digits) return setmetatable({value = value, digits = di
 
 local function number_of(text)
   local value = tonumber(text)
+  if not value then lib.fail("from_json: the number %s is not possible", text) end
   local whole = value % 1 == 0
   if text:find "[.eE]" then return whole and M.number(value) or value end
-  if math.abs(value) <= 2 ^ 53 then return value end
+  if math.abs(value) < 2 ^ 53 then return value end
   return M.number(value, text)
 end
 
@@ -87,12 +89,16 @@ end
 
 --- nn.from_json(text) -> a JSON object or list as tables, for tokenizer:chat. They keep what other
 --- tables lack and chat templates write: the order of names, null (require("cjson").null), empty
---- lists, and numbers such as 2.0, which are tables {value=2}. Errors: invalid JSON; a name that an
---- object has twice.
+--- lists, and numbers such as 2.0, which are tables {value=2}; whole numbers from 2^53 on are
+--- tables {value=, digits="9007199254740993"}. Errors: invalid JSON; a text that is neither an
+--- object nor a list; a name that an object has twice.
 ---     local tool = nn.from_json '{"name": "add", "parameters": {"b": 1, "a": []}}'
 ---     tool.name, #tool.parameters.a  --> "add", 0
 function M.from_json(text)
   arguments.need(type(text) == "string", "from_json", "the argument", text, "a text is needed")
+  if text:find "^%s*[^%[{%s]" then
+    lib.fail "from_json: the text is not a JSON object or list"
+  end
   json.object(text, "from_json: the text")
   return (value_at(text, 1))
 end

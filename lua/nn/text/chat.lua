@@ -91,13 +91,19 @@ end
 local function prepared_messages(messages)
   arguments.need(type(messages) == "table", "chat", "the argument", messages,
                  "a list of {role=, content=} is needed")
+  if messages.role ~= nil then
+    lib.misuse("chat: the argument is a single message; put the message into a list")
+  end
   if #messages == 0 then
     lib.misuse("chat: there is no message; a list with at least one {role=, content=} is needed")
   end
   local out = ordered.list()
   for i, message in ipairs(messages) do
-    arguments.need(type(message) == "table" and not json.is_list(message), "chat",
-                   "message " .. i, message, "a table {role=, content=} is needed")
+    arguments.need(type(message) == "table", "chat", "message " .. i, message,
+                   "a table {role=, content=} is needed")
+    if json.is_list(message) then
+      lib.misuse("chat: message %d has no names; a table {role=, content=} is needed", i)
+    end
     out[i] = prepared(message)
   end
   return out
@@ -115,9 +121,9 @@ local chat_options = arguments.names "generate tools documents template values"
 --- special tokens too, so check that of untrusted users. Templates write tables as JSON or as
 --- Python does. Lua tables have no order: their names are written in alphabetical order, and an
 --- empty table as {}. nn.from_json gives tables that keep the order of a JSON text, so tools should
---- come from it. The template is in the language Jinja, of which nnlua knows what chat templates
---- use. Errors: no template; a template that uses anything else, with its line; a conversation
---- that the template refuses.
+--- come from it. The template is in the language Jinja, of which nnlua knows most of what chat
+--- templates use. Errors: no template; a template that uses anything else, with its line; a
+--- conversation that the template refuses.
 ---     local words = nn.train_tokenizer("to be or not to be", {size = 258})
 ---     words.chat_templates = {default = "{{ messages[0].role }}: {{ messages[0].content }}"}
 ---     words:chat{{role = "user", content = "hello"}}  --> "user: hello"
@@ -132,9 +138,16 @@ function M.chat(self, messages, options)
                   documents = options.documents or jinja.NONE,
                   add_generation_prompt = options.generate ~= false}
   for _, name in ipairs {"tools", "documents"} do
-    arguments.need(options[name] == nil or json.is_list(options[name]), "chat", name,
-                   options[name], "a list of tables is needed")
+    local list = options[name]
+    arguments.need(list == nil or json.is_list(list), "chat", name, list,
+                   "a list of tables is needed")
+    for i, entry in ipairs(list or {}) do
+      arguments.need(type(entry) == "table", "chat", ("%s[%d]"):format(name, i), entry,
+                     "a table is needed")
+    end
   end
+  arguments.need(options.values == nil or type(options.values) == "table", "chat", "values",
+                 options.values, "a table {name = value} is needed")
   for name, text in pairs(self.token_texts or {}) do values[name] = text end
   for name, value in pairs(options.values or {}) do values[name] = value end
   return jinja.render(template_of(self, options.template, options.tools), values)
