@@ -132,7 +132,7 @@ private:
     // A choice holds 64 alternatives; the last may be the choice of the others.
     int32_t choice_of(std::vector<int32_t> alternatives) {
         while (alternatives.size() > 64) {
-            const size_t kept = (alternatives.size() - 1) / 63 * 63;
+            const size_t kept = alternatives.size() - 64;
             const int32_t tail = choice_of({alternatives.begin() + long(kept), alternatives.end()});
             alternatives.resize(kept);
             alternatives.push_back(tail);

@@ -192,8 +192,8 @@ TEST_CASE("quantifiers of groups and of quantifiers match as the notation says")
     CHECK(first_match("a" + std::string(40, '?') + "b", "ab") == "ab");
     CHECK(first_match("x{,2}y", "xxxy") == "xxy");
     std::string many = "x";
-    for (int i = 0; i < 100; ++i) many += "|" + std::to_string(i) + "a";
-    CHECK(first_match(many, "99a") == "99a");
+    for (int i = 0; i < 1000; ++i) many += "|" + std::to_string(i) + "a";
+    for (const char* text : {"0a", "99a", "999a"}) CHECK(first_match(many, text) == text);
 }
 
 TEST_CASE("anchors and look-behind match as the notation says") {
