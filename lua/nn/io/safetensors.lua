@@ -13,8 +13,6 @@ local suggest = require "nn.base.suggest"
 local tensor = require "nn.core.tensor"
 local C, check = lib.C, lib.check
 
-ffi.cdef "int memcmp(const void *a, const void *b, size_t size);"
-
 local M = {}
 local HEADER_LIMIT = 100e6
 local names = {f32 = "F32", f64 = "F64", bf16 = "BF16", i32 = "I32", i64 = "I64", u8 = "U8",
@@ -285,15 +283,6 @@ end
 
 --- file:data(name) -> the raw bytes (uint8_t*), valid as long as the file is referenced.
 function File:data(name) return self.map.data + self.begin + find(self, name).first end
-
---- equal(a, b) -> whether two entries have the same dtype and bytes.
-function M.equal(a, b)
-  if a.dtype ~= b.dtype or a.bytes ~= b.bytes then return false end
-  local same = ffi.C.memcmp(a.file:data(a.name), b.file:data(b.name), a.bytes) == 0
-  files.check(a.file.map)
-  files.check(b.file.map)
-  return same
-end
 
 -- The value of each F16 by its bits (IEEE 754 binary16: sign, 5 bits of exponent, 10 of fraction).
 local halves

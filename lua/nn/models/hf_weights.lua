@@ -1,11 +1,14 @@
 -- The tensors in the files of a Hugging Face folder, and which of them are the parameters of a
 -- model. Every tensor must be read, be the copy of one that is read, or be one that the model does
 -- without (`repeats` and `unused` in hugging_face.lua).
+local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local registry = require "nn.models.registry"
 local safetensors = require "nn.io.safetensors"
 local sorted_keys = require("nn.base.tables").sorted_keys
+
+ffi.cdef "int memcmp(const void *a, const void *b, size_t size);"
 
 local M = {}
 -- Buffers of older files, which follow from config.json.
@@ -64,7 +67,7 @@ function M.open(folder, class)
   local by_name = path:find "%.json$" and safetensors.open_index(path)
     or safetensors.open(path).by_name
   return setmetatable({folder = folder, class = class, format = format, by_name = by_name,
-                       prefix = format.prefix or "", read = {}, is_read = {}}, Weights)
+                       prefix = format.prefix or "", read = {}}, Weights)
 end
 
 -- The entry of a tensor, or nil.
@@ -95,7 +98,7 @@ local function find(self, name, shape, settings)
     lib.fail("%s: '%s' is (%s); config.json implies (%s)", entry.file.path, entry.name, given,
              expected)
   end
-  self.read[name], self.is_read[entry] = entry, true
+  self.read[name] = entry
   return entry
 end
 
@@ -127,15 +130,29 @@ function Weights:check_shapes(settings)
   end
 end
 
---- settle_tie(folder, class, settings): makes `tied` false in the settings of a class that has it,
---- where the folder has weights with a head of its own. transformers uses it in spite of
---- tie_word_embeddings.
-function M.settle_tie(folder, class, settings)
+-- Whether two entries have the same dtype and bytes.
+local function are_equal(a, b)
+  if a.dtype ~= b.dtype or a.bytes ~= b.bytes then return false end
+  local p, q, at, same = a.file:data(a.name), b.file:data(b.name), 0, true
+  while same and at < a.bytes do
+    local size = math.min(a.bytes - at, 2 ^ 26)
+    same, at = ffi.C.memcmp(p + at, q + at, size) == 0, at + size
+    lib.check_interrupt()
+  end
+  files.check(a.file.map)
+  files.check(b.file.map)
+  return same
+end
+
+--- settle_tie(folder, class, settings, weights): makes `tied` false in the settings of a class that
+--- has it, where the folder has weights with a head of its own. transformers uses it in spite of
+--- tie_word_embeddings. weights: those of the folder, if they are open.
+function M.settle_tie(folder, class, settings, weights)
   local field = class.fields and class.fields().tied
   local is_tied = settings.tied
   if is_tied == nil then is_tied = field and field.default end
   if not (field and is_tied and find_files(folder)) then return end
-  local weights = M.open(folder, class)
+  weights = weights or M.open(folder, class)
   local function entry_of(path)
     local name = class.hugging_face.name(path, settings)
     return type(name) == "string" and lookup(weights, name)
@@ -143,14 +160,14 @@ function M.settle_tie(folder, class, settings)
   local head = entry_of "head.weight"
   local tokens = entry_of "tok.weight"
     or lookup_copy(weights, class.hugging_face.name("tok.weight", settings), {tied = false})
-  if head and tokens and not safetensors.equal(head, tokens) then settings.tied = false end
+  if head and tokens and not are_equal(head, tokens) then settings.tied = false end
 end
 
 -- Whether a tensor that is not read is the copy of one that is. Errors: the two differ.
 local function is_copy(self, entry, name)
   local other = self.read[(self.format.repeats or {})[name]]
   if not other then return false end
-  if not safetensors.equal(entry, other) then
+  if not are_equal(entry, other) then
     lib.fail("%s: '%s' differs from '%s', which nnlua's %s uses in its place", entry.file.path,
              entry.name, other.name, self.class.class_name)
   end
@@ -168,11 +185,12 @@ end
 --- weights:check_all_read() refuses files with tensors that no parameter() has read, which would
 --- make another model. Those that are copies, or that the model does without, are excepted.
 function Weights:check_all_read()
-  local unread = {}
+  local unread, is_read = {}, {}
+  for _, entry in pairs(self.read) do is_read[entry] = true end
   for full, entry in pairs(self.by_name) do
     local has_prefix = full:sub(1, #self.prefix) == self.prefix
     local name = has_prefix and full:sub(#self.prefix + 1) or full
-    if not self.is_read[entry] and not is_unused(self, name) and not is_copy(self, entry, name) then
+    if not is_read[entry] and not is_unused(self, name) and not is_copy(self, entry, name) then
       unread[#unread + 1] = full
     end
   end

@@ -111,7 +111,7 @@ function M.load_hf(folder, options)
   if not files.list(folder) then lib.fail("there is no folder '%s'", folder) end
   local class, settings = hf_config.read(folder)
   local weights = hf_weights.open(folder, class)
-  hf_weights.settle_tie(folder, class, settings)
+  hf_weights.settle_tie(folder, class, settings, weights)
   for _, name in ipairs {"dropout", "dtype"} do
     if options[name] ~= nil then settings[name] = options[name] end
   end
