@@ -221,7 +221,7 @@ function()
     end
     return lines
   end
-  for _, shape in ipairs {{2, 3, 20, 30}, {8, 8, 8, 8}, {200, 300, 40, 20}, {3, 4, 5, 6, 7},
+  for _, shape in ipairs {{2, 3, 20, 30}, {8, 8, 8, 8}, {20, 30, 40, 20}, {3, 4, 5, 6, 7},
                           {1000, 50}, {3, 3, 3, 3, 3, 3, 3, 3}} do
     for _, rows in ipairs {13, 24, 60} do
       local lines = lines_of(shape, 60, rows)

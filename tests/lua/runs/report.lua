@@ -1,6 +1,5 @@
 -- The output of a run: state, curves, report.html, TensorBoard's event files.
 local files = require "nn.io.files"
-local curve = require "nn.train.curve"
 local host = require "nn.host"
 local metrics = require "nn.train.metrics"
 local report = require "nn.train.report"
@@ -103,19 +102,6 @@ t.case("records equal TensorBoard's, byte for byte", function()
     text = tensorboard.event(1795253348, 300, tensorboard.text("sample", "To be,\nor “not”")),
   }
   for name, record in pairs(golden) do t.same(hex(made[name]), record) end
-end)
-
-t.case("a curve as text has the highest value above and the lowest below", function()
-  local values = {}
-  for i = 1, 100 do values[i] = 101 - i end
-  local lines = curve.draw(values, 29, 4)
-  t.same(#lines, 4)
-  t.same({lines[1]:sub(1, 9), lines[4]:sub(1, 9)}, {"   99.5  ", "      2  "})
-  t.check(lines[1]:sub(-3) == "⠀" and lines[4]:sub(-3) ~= "⠀", "it falls")
-  t.same(curve.draw({4, 3, 2, 1}, 11, 1), {"      4  ⠑⢄"})
-  t.same(curve.draw({1}, 29, 4), nil)
-  t.same(curve.draw({3, 2, 1}, 29, 4), nil)
-  t.same(#curve.draw({2, 2, 2, 2}, 29, 4), 4)
 end)
 
 t.case("a run writes all outputs; the recipes list and compare runs", function()
