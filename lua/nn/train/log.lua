@@ -189,7 +189,7 @@ end
 
 --- log:close(): ends the progress line, updates the report, and closes the files.
 function Log:close()
-  if self.shown > 0 then io.write(self.below > 0 and "\n\27[J" or "\n") end
+  if self.shown > 0 then io.write(self.below > 0 and "\27[J\n" or "\n") end
   io.flush()
   self.shown, self.below = 0, 0
   if self.metrics then
