@@ -56,7 +56,8 @@ local function watch(record)
   watched[#watched + 1] = record
 end
 
--- Wraps Lua's loader of files, `find`: the result of its chunk is a watched module.
+-- Wraps Lua's loader of files, `find`: the result of its chunk is a watched module. After an error
+-- the module can be required again, once its file is corrected.
 local function watching(find)
   local library = host.root .. "/lua/"
   return function(name)
@@ -67,7 +68,8 @@ local function watching(find)
     if type(chunk) ~= "function" or not record then return chunk end
     if path:sub(1, #library) == library then record = nil end
     return function(...)
-      local value = within(record, chunk, ...)
+      local value = lib.guarded(function() package.loaded[name] = nil end, within, record, chunk,
+                                ...)
       if record then watch(record) end
       return value
     end

@@ -15,6 +15,13 @@ local function is_data(value)
     and (value[1] ~= nil or next(value) == nil)
 end
 
+-- Whether a value is a pair of x and y, and not a list of two values.
+local function is_pair(value)
+  if not is_data(value) or is_tensor(value) or value[3] ~= nil then return false end
+  local x, y = value[1], value[2]
+  return is_data(x) and is_data(y) and not (is_tensor(x) and x:count() == 1)
+end
+
 local function is_named(value)
   return type(value) == "table" and not getmetatable(value) and not is_data(value)
 end
@@ -49,10 +56,7 @@ end
 -- {name=, x=, y=, count=}; x: nil for 1, 2, ...
 local function series(name, x, y)
   local what = name and "'" .. name .. "'" or "y"
-  if is_data(y) and not is_tensor(y) and is_data(y[1]) and is_data(y[2])
-     and not (is_tensor(y[1]) and y[1]:count() == 1) then
-    x, y = y[1], y[2]                                   -- a pair of x and y
-  end
+  if is_pair(y) then x, y = y[1], y[2] end
   local array, count = M.numbers("plot", what, y)
   local places, size
   if x then

@@ -70,6 +70,12 @@ t.case("an edit with an error keeps the earlier code, and the next edit is loade
                       .. 'reloaded mine.lua\n"new"\n$'), output)
 end)
 
+t.case("a module with an error can be required again once it is corrected", function()
+  local output = session({bad = "local nn = require 'nn'; nn.nothing()", good = source}, "edit:bad",
+                         'require "mine"', "edit:good", 'require("mine").calls')
+  t.check(output:find "^error: ./mine.lua:1: nn has no 'nothing'" and output:find "\n0\n$", output)
+end)
+
 t.case("a model of nnlua's own folder is loaded again within 0.2 s", function()
   local copy = folder .. "/models"
   files.make_folder(copy)

@@ -69,6 +69,10 @@ function()
   wait "nn> first = 1\nnn>"
   enter "first + 1"
   wait "\n2\nnn>"
+  enter "%history 2"
+  wait "\nfirst + 1\n%history 2\nnn>"
+  enter "%history {"
+  wait "\nsecond = {\n  2}\n%history {\nnn>"
 end)
 
 case("Tab lists, completes and shows signatures; ? helps", "NNLUA", function()
