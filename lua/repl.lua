@@ -84,6 +84,7 @@ local function request(text)
   local word, rest = text:match "^%s*(%a+)%s*(.-)[%s;]*$"
   if not word or rawget(_G, word) ~= nil then return nil end
   local inside = rest == "" and rest or rest:match "^%((.*)%)$" or rest:match "^(['\"].*)$"
+    or word == "help" and rest:match "^[%a_][%w_.:]*$"
   if not inside then return nil end
   if word == "help" then return "help", (inside:gsub("^%s*['\"]?(.-)['\"]?%s*$", "%1")) end
   if word == "exit" or word == "quit" then return "leave", tonumber(inside) end

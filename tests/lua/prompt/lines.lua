@@ -118,15 +118,23 @@ t.case("%who lists variables, %help the commands", function()
 end)
 
 t.case("exit, quit and help do what other prompts do, unless they are variables", function()
-  for line, expected in pairs {exit = 0, ["exit()"] = 0, ["quit ;"] = 0, ["exit(3)"] = 3} do
+  for line, expected in pairs {["exit"] = 0, ["quit() ;"] = 0, ["exit(3)"] = 3} do
     t.same({session(line, "print 'still here'")}, {"", expected})
   end
-  t.same(session("exit = 4", "exit", "quit"), "4\n")
-  t.check(session "help":find "^Values print themselves")
-  t.same(session "help()", session "?")
-  t.same(session("help(nn.softmax)"), session "?nn.softmax")
-  t.same(session("help 'AdamW'"), session "?AdamW")
-  t.same(session("help = {5}", "help[1]"), "5\n")
+  local lines = {"exit = 4; exit", "quit = {5}; quit[1]"}
+  for _, line in ipairs {"help", "?", "help()", "help(nn.softmax)", "?nn.softmax", "help 'AdamW'",
+                         "help AdamW", "?AdamW", "help = {6}", "help[1]"} do
+    lines[#lines + 1] = line
+    lines[#lines + 1] = "print '---'"
+  end
+  local parts = {}
+  for part in session(unpack(lines)):gmatch "(.-)%-%-%-\n" do parts[#parts + 1] = part end
+  local tour = parts[2]
+  t.check(tour:find "^Values print themselves", tour)
+  t.same({parts[1], parts[3]}, {"4\n5\n" .. tour, tour})
+  t.check(parts[4]:find "^softmax%(x%)" and parts[6]:find "^nn.AdamW%(", parts[4] .. parts[6])
+  t.same({parts[4], parts[6], parts[7]}, {parts[5], parts[8], parts[8]})
+  t.same(parts[10], "6\n")
 end)
 
 t.case("%timeit runs code until its time is certain, %run a script, %history needs a terminal",

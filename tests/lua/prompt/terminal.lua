@@ -113,7 +113,8 @@ case("Ctrl-C stops code, compiled loops and tasks, and clears a line", "NNLUA", 
   wait(welcome)
   for _, code in ipairs {
     "while true do end", ("dofile '%s/spin.lua'; spin()"):format(folder),
-    "while true do pcall(error) end", "x = nn.rand(8); while true do x = x * 1.5 end",
+    "while true do pcall(error) end", "%timeit while true do end",
+    "x = nn.rand(8); while true do x = x * 1.5 end",
     "while true do nn.zeros(1):item() end",
   } do
     press "C-l"
