@@ -22,10 +22,9 @@ Compiled.__index = Compiled
 local PROGRAMS = 32              -- default of the option `programs`
 local COLLECT_EVERY = 4          -- dropped programs
 
--- The key of a program: shapes, dtypes and tilings of its arguments, whether dropout is on, and the
--- version of edited modules.
+-- The key of a program: shapes, dtypes and tilings of its arguments, and whether dropout is on.
 local function key_of(given, n)
-  local parts = {tostring(layers.training()), module.reloads}
+  local parts = {tostring(layers.training())}
   for i = 1, n do
     local x = given[i]
     if not is_tensor(x) then
@@ -243,7 +242,15 @@ local function drop_oldest(self)
   if self.dropped % COLLECT_EVERY == 0 then collectgarbage() end
 end
 
+-- Frees all programs if modules were loaded again since they were recorded: they run earlier code.
+local function drop_outdated(self)
+  if self.reloads == module.reloads then return end
+  while self.count > 0 do drop_oldest(self) end
+  self.reloads, self.last = module.reloads, nil
+end
+
 local function program_for(self, given, n)
+  drop_outdated(self)
   local key = key_of(given, n)
   local program = self.programs[key]
   if not program then
@@ -274,7 +281,8 @@ function M.compile(f, options)
   arguments.callable("compile", f)
   local limit = arguments.options("compile", options, compile_options).programs or PROGRAMS
   return setmetatable({f = f, programs = {}, count = 0, uses = 0, dropped = 0,
-                       limit = arguments.whole("compile", "programs", limit)}, Compiled)
+                       limit = arguments.whole("compile", "programs", limit),
+                       reloads = module.reloads}, Compiled)
 end
 
 function Compiled:__call(...)
