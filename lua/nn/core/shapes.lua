@@ -126,7 +126,7 @@ end
 
 -- A list of axes as positive numbers, of an axis or a list.
 local function axes_of(who, axes, rank)
-  if type(axes) ~= "table" then axes = {axes} end
+  if type(axes) ~= "table" then return {arguments.axis(who, axes, rank)} end
   local out, seen = {}, {}
   for i = 1, arguments.list(who, "the axes", axes) do
     out[i] = arguments.axis(who, axes[i], rank)
