@@ -20,7 +20,9 @@ local settings = {
 --- "library" or "model".
 function M.equivalent(kind, name)
   local known = pytorch[kind][name]
-  if not known and pytorch.missing[name] then return "; nnlua has nothing like PyTorch's" end
+  if not known and kind ~= "model" and pytorch.missing[name] then
+    return "; nnlua has nothing like PyTorch's"
+  end
   return known and (known:find "^not needed" and "; " or "; use ") .. known
 end
 
