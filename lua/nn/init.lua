@@ -29,9 +29,9 @@ for file, names in pairs {
     .. " rand_like randn_like randint bernoulli one_hot",
   ["core.einsum"] = "einsum tensordot",
   ["core.layers"] = "training Linear LayerNorm RMSNorm Embedding Dropout Sequential",
-  ["core.losses"] = "mse mse_loss l1_loss huber_loss smooth_l1_loss binary_cross_entropy"
-    .. " binary_cross_entropy_with_logits kl_div nll_loss normalize cosine_similarity"
-    .. " cosine_embedding_loss triplet_margin_loss",
+  ["core.losses"] = "cross_entropy mse mse_loss l1_loss huber_loss smooth_l1_loss"
+    .. " binary_cross_entropy binary_cross_entropy_with_logits kl_div nll_loss normalize"
+    .. " cosine_similarity cosine_embedding_loss triplet_margin_loss",
   ["core.matrices"] = "eye tril triu diag trace outer cdist",
   ["core.methods"] = "masked_fill clamp leaky_relu elu selu celu logsigmoid softsign hardsigmoid"
     .. " hardswish frac lerp addcmul addcdiv nan_to_num any all count_nonzero var std norm"

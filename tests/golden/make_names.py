@@ -165,6 +165,8 @@ nn.kl_div(x:log_softmax(), y:log_softmax(), {log_target = true}) | F.kl_div(x.lo
 nn.nll_loss(x:log_softmax(), ids) | F.nll_loss(x.log_softmax(-1), ids)
 nn.nll_loss(x:log_softmax(), ids, {ignore_index = 2}) | F.nll_loss(x.log_softmax(-1), ids, ignore_index=2)
 nn.cross_entropy(x, ids) | F.cross_entropy(x, ids)
+nn.cross_entropy(x, ids, {label_smoothing = 0.1}) | F.cross_entropy(x, ids, label_smoothing=0.1)
+nn.cross_entropy(x, ids, {reduction = "none", ignore_index = 2}) | F.cross_entropy(x, ids, reduction="none", ignore_index=2)
 nn.cosine_embedding_loss(x, y, nn.tensor{1, -1}) | F.cosine_embedding_loss(x, y, torch.tensor([1, -1]))
 nn.triplet_margin_loss(x, y, z) | F.triplet_margin_loss(x, y, z)
 """.strip().splitlines()]

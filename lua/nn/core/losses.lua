@@ -1,4 +1,4 @@
--- Losses and distances, as compositions of ops; nn.cross_entropy is an op.
+-- Losses and distances, as compositions of ops.
 
 local arguments = require "nn.base.arguments"
 local lib = require "nn.base.capi"
@@ -116,8 +116,8 @@ function M.kl_div(input, target, options)
 end
 --- nn.nll_loss(log_probs, targets, {ignore_index=-100, reduction="mean"}) ->
 --- -log_probs[..., target] for 0-based targets (i32 or i64) of the shape of log_probs without the
---- last axis. Targets equal to ignore_index count as nothing, also in the mean. nn.cross_entropy
---- takes logits.
+--- last axis. Targets equal to ignore_index count as nothing, also in the mean, which is 0 if all
+--- are ignored. nn.cross_entropy takes logits.
 ---     nn.nll_loss(nn.tensor{{-1, -2}, {-3, -4}}, nn.tensor({1, 0}, {dtype = "i64"}))  --> 2.5
 function M.nll_loss(log_probs, targets, options)
   local o, reduction = options_of("nll_loss", options, "ignore_index")
@@ -126,7 +126,23 @@ function M.nll_loss(log_probs, targets, options)
   local index = counted:where(targets, 0):unsqueeze(-1)
   local losses = counted:where(-log_probs:gather(index):squeeze(-1), 0)
   if reduction ~= "mean" then return reduced(losses, reduction) end
-  return losses:sum() / counted:sum():to(losses.dtype)
+  return losses:sum() / counted:sum():clamp_min(1):to(losses.dtype)
+end
+--- nn.cross_entropy(logits, targets, {ignore_index=-100, label_smoothing=0, reduction="mean"}): the
+--- op of this name, with two more options. label_smoothing: the share of each target's probability
+--- that is spread over all classes. reduction: see nn.mse_loss.
+---     local targets = nn.tensor({0, 1}, {dtype = "i64"})
+---     nn.cross_entropy(nn.zeros(2, 4), targets, {reduction = "sum"})  --> 2.7726
+function M.cross_entropy(logits, targets, options)
+  if type(options) ~= "table" or not (options.label_smoothing or options.reduction) then
+    return ops.call("cross_entropy", logits, targets, options)
+  end
+  local o, reduction = options_of("cross_entropy", options, "label_smoothing ignore_index")
+  tensor.need("cross_entropy", "logits targets", logits, targets)
+  local log_probs, smoothing = logits:log_softmax(), o.label_smoothing or 0
+  local mixed = smoothing == 0 and log_probs
+    or log_probs * (1 - smoothing) + log_probs:mean {axis = -1, keepdim = true} * smoothing
+  return M.nll_loss(mixed, targets, {ignore_index = o.ignore_index, reduction = reduction})
 end
 
 --- x:normalize(p=2, axis=2, eps=1e-12) -> x over its p-norm along an axis, or over eps if that is
