@@ -242,6 +242,24 @@ function M.scope(f, ...)
   return unpack(results, 2, count)
 end
 
+--- Raises an error unless all arguments are tensors; their names are in the text `names`.
+function M.need(who, names, ...)
+  local i = 0
+  for name in names:gmatch "%S+" do
+    i = i + 1
+    arguments.need(is_tensor((select(i, ...))), who, name, (select(i, ...)), "a tensor is needed")
+  end
+end
+
+--- functions: every method x:NAME(...) as a function of x.
+M.functions = setmetatable({}, {__index = function(_, name)
+  local method = Tensor[name]
+  return function(x, ...)
+    M.need(name, "x", x)
+    return method(x, ...)
+  end
+end})
+
 -- Fields of a tensor that may be unset; most belong to the tape.
 local unset = {
   grad = true, grad_owned = true, requires_grad = true, node = true, output = true, name = true,
@@ -262,8 +280,10 @@ Tensor.__index = function(self, key)
     lib.misuse("x[i] is row i, counted from 1; the index is %s (nn.where(m, x, 0) selects by mask)",
                arguments.describe(key))
   end
-  lib.misuse("a tensor has no method '%s'%s", key,
-             hints.equivalent("tensor", key) or suggest.suggestion(key, Tensor))
+  local changed = key:match "^(.*)_$"   -- x:mul_(y)
+  lib.misuse("a tensor has no method '%s'%s", key, hints.equivalent("tensor", key)
+             or Tensor[changed] and ("; use x = x:%s(...)"):format(changed)
+             or suggest.suggestion(key, Tensor))
 end
 
 -- Only these fields can be set; x[1] = 5 would not change an element.
