@@ -5,9 +5,11 @@ local hints = require "nn.base.hints"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
 local suggest = require "nn.base.suggest"
-require "nn.core.methods"    -- these four add methods to tensors
+require "nn.core.methods"    -- these five add methods to tensors
+require "nn.core.indexing"
 require "nn.core.show"
 require "nn.core.tape"
+require "nn.core.selection_rules"
 require "nn.core.task"
 require "nn.core.iterate"    -- changes ipairs and pairs
 
@@ -22,6 +24,7 @@ for file, names in pairs {
     .. " now",
   ["core.accumulate"] = "accumulate", ["core.compile"] = "compile plan",
   ["core.creation"] = "zeros ones rand randn arange zeros_like ones_like tensor from_host",
+  ["core.indexing"] = "index_select masked_select multinomial nonzero",
   ["core.layers"] = "training Linear LayerNorm RMSNorm Embedding Dropout Sequential",
   ["core.methods"] = "masked_fill stack mse", ["core.module"] = "module is_module parameter list",
   ["core.optim"] = "AdamW SGD", ["core.scalar"] = "scalar",

@@ -14,6 +14,8 @@ local tensor = {
   bmm = "x:matmul(y)", dot = "(x * y):sum()", zero_ = "x:fill_(0)", flatten = "x:reshape(-1)",
   requires_grad_ = "x.requires_grad = true", contiguous = "not needed: every tensor is",
   places = "x:memory_nodes(), its new name",
+  take_along_dim = "x:gather(index, axis)", take_along_axis = "x:gather(index, axis)",
+  index_put_ = "nn.where(mask, y, x) or x:index_copy(axis, index, source)",
 }
 
 local library = {

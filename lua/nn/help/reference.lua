@@ -12,6 +12,7 @@ local M = {}
 -- The sections of the reference in order: title, files. Other files come last, under their names.
 local titles = {
   {"Tensors", "core/tensor"}, {"Creating tensors", "core/creation"}, {"Shapes", "core/methods"},
+  {"Indexing and random choices", "core/indexing"},
   {"Gradients", "core/tape"}, {"Modules", "core/module"}, {"Layers", "core/layers"},
   {"Optimizers", "core/optim"}, {"Learning rates", "train/schedule"},
   {"Compiled functions", "core/compile"}, {"Scalars", "core/scalar"},
@@ -30,7 +31,7 @@ local titles = {
 }
 local categories = {
   "creation", "random", "pointwise", "reductions", "rows", "products", "views", "indexing",
-  "layers", "losses", "in place", "optimizers", "gradients",
+  "sorting", "layers", "losses", "in place", "optimizers", "gradients",
 }
 
 local function code(lines, text)
