@@ -22,3 +22,5 @@
 #include "kernels/params/reduce.h"
 #include "kernels/params/rope.h"
 #include "kernels/params/rows.h"
+#include "kernels/params/scan.h"
+#include "kernels/params/sort.h"

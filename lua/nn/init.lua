@@ -6,12 +6,14 @@ local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
 local suggest = require "nn.base.suggest"
 local tensor = require "nn.core.tensor"
-require "nn.core.methods"    -- these seven add methods to tensors
+require "nn.core.methods"    -- these add methods to tensors
 require "nn.core.shapes"
 require "nn.core.matrices"
 require "nn.core.losses"
+require "nn.core.indexing"
 require "nn.core.show"
 require "nn.core.tape"
+require "nn.core.selection_rules"
 require "nn.core.task"
 require "nn.core.iterate"    -- changes ipairs and pairs
 
@@ -28,6 +30,7 @@ for file, names in pairs {
   ["core.creation"] = "zeros ones rand randn arange zeros_like ones_like tensor from_host linspace"
     .. " rand_like randn_like randint bernoulli one_hot",
   ["core.einsum"] = "einsum tensordot",
+  ["core.indexing"] = "index_select masked_select multinomial nonzero",
   ["core.layers"] = "training Linear LayerNorm RMSNorm Embedding Dropout Sequential",
   ["core.losses"] = "cross_entropy mse mse_loss l1_loss huber_loss smooth_l1_loss"
     .. " binary_cross_entropy binary_cross_entropy_with_logits kl_div nll_loss normalize"

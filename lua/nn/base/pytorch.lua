@@ -19,6 +19,8 @@ M.tensor = {
   expand_as = "x:expand(y.shape)", ["repeat"] = "x:tile(counts)", swapdims = "x:transpose(a, b)",
   adjoint = "x:t()", arctan2 = "x:atan2(y)", sgn = "x:sign()", fix = "x:trunc()",
   places = "x:memory_nodes(), its new name",
+  take_along_dim = "x:gather(index, axis)", take_along_axis = "x:gather(index, axis)",
+  index_put_ = "nn.where(mask, y, x) or x:index_copy(axis, index, source)",
 }
 
 local function layer(name) return name .. ", a function" end

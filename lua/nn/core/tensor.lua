@@ -265,7 +265,8 @@ local unset = {
   grad = true, grad_owned = true, requires_grad = true, node = true, output = true, name = true,
 }
 
--- x[i] is a row, x.name a field or method; an unknown name is an error that suggests the nearest.
+-- x[i] is a row, x[mask] and x[list] are x:index(...), x.name is a field or method; an unknown name
+-- is an error that suggests the nearest.
 Tensor.__index = function(self, key)
   local method = Tensor[key]
   if method ~= nil then return method end
@@ -276,9 +277,9 @@ Tensor.__index = function(self, key)
     return row:reshape(rest)
   end
   if unset[key] then return nil end
+  if type(key) == "table" then return Tensor.index(self, key) end
   if type(key) ~= "string" then
-    lib.misuse("x[i] is row i, counted from 1; the index is %s (nn.where(m, x, 0) selects by mask)",
-               arguments.describe(key))
+    lib.misuse("x[i] is row i, counted from 1; the index is %s", arguments.describe(key))
   end
   local changed = key:match "^(.*)_$"   -- x:mul_(y)
   lib.misuse("a tensor has no method '%s'%s", key, hints.equivalent("tensor", key)
@@ -290,6 +291,9 @@ end
 Tensor.__newindex = function(self, key, value)
   if type(key) == "number" then
     lib.misuse("x[%g] = ... cannot change a tensor; use x:assign_(source, {first, ...})", key)
+  elseif type(key) == "table" then
+    lib.misuse("x[...] = ... cannot change a tensor; x:masked_fill(mask, value), "
+               .. "nn.where(mask, y, x) and x:index_copy(axis, list, source) give a new one")
   elseif not unset[key] then
     lib.misuse("a tensor has no field '%s' to set%s", tostring(key),
                suggest.suggestion(key, unset))

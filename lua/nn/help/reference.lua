@@ -16,7 +16,7 @@ local topics = {
   {"Tensors and ops",
    {"Tensors", "core/tensor"}, {"Creation", "core/creation", "op creation", "op random"},
    {"Shapes", "core/methods", "op views"}, {"Arithmetic", "op pointwise", "op products"},
-   {"Reductions", "op reductions", "op rows"}, {"Indexing", "op indexing"},
+   {"Reductions", "op reductions", "op rows"}, {"Indexing and sorting", "core/indexing", "op indexing", "op sorting"},
    {"Changes in place", "op in place"}},
   {"Models",
    {"Modules", "core/module"}, {"Layers", "core/layers", "op layers"}, {"Losses", "op losses"},
