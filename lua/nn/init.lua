@@ -6,6 +6,7 @@ local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
 local suggest = require "nn.base.suggest"
 require "nn.core.methods"    -- these four add methods to tensors
+require "nn.core.module_methods"
 require "nn.core.show"
 require "nn.core.tape"
 require "nn.core.task"
@@ -21,9 +22,14 @@ for file, names in pairs {
     .. " attention_backend tiles sync interrupted clear_interrupt defer_interrupts version is_tty"
     .. " now",
   ["core.accumulate"] = "accumulate", ["core.compile"] = "compile plan",
+  ["core.conv"] = "conv1d max_pool1d max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool2d Conv1d"
+    .. " Conv2d MaxPool1d MaxPool2d AvgPool1d AvgPool2d AdaptiveAvgPool2d Flatten Identity",
+  ["core.norms"] = "BatchNorm1d BatchNorm2d GroupNorm InstanceNorm2d",
+  ["core.recurrent"] = "RNN LSTM GRU RNNCell LSTMCell GRUCell",
   ["core.creation"] = "zeros ones rand randn arange zeros_like ones_like tensor from_host",
   ["core.layers"] = "training Linear LayerNorm RMSNorm Embedding Dropout Sequential",
-  ["core.methods"] = "masked_fill stack mse", ["core.module"] = "module is_module parameter list",
+  ["core.methods"] = "masked_fill stack mse",
+  ["core.module"] = "module is_module parameter buffer list",
   ["core.optim"] = "AdamW SGD", ["core.scalar"] = "scalar",
   ["core.tape"] = "no_grad grad grad_enabled gradient_rule custom",
   ["core.task"] = "task kernels ops", ["core.tensor"] = "is_tensor Tensor scope",

@@ -31,16 +31,22 @@ local library = {
   MultiheadAttention = "nn.attention; models/gpt2.lua has such a layer",
   functional = "nn itself", DataLoader = "nn.data", cuda = no_devices,
   float32 = 'the dtype "f32"', float64 = 'the dtype "f64"', bfloat16 = 'the dtype "bf16"',
+  BatchNorm3d = "nn.BatchNorm2d, of images", InstanceNorm1d = "nn.GroupNorm(channels, channels)",
   inference_mode = "nn.no_grad(function() ... end)", int64 = 'the dtype "i64"',
 }
 
 local model = {
   train = "nn.training(true), the default",
   eval = "nn.training(false); nn.evaluate and nn.generate do that themselves",
-  to = "not needed: there are no devices; the dtype is an option of the model's constructor",
+  half = 'model:to "bf16"', bfloat16 = 'model:to "bf16"', float = 'model:to "f32"',
+  double = 'model:to "f64"', cpu = no_devices, named_modules = "model:modules()",
+  named_children = "model:children()", buffers = "model:state(), with the parameters",
+  named_buffers = "model:state(), with the parameters", freeze = "model:requires_grad_(false)",
   cuda = no_devices, state_dict = "model:state()",
   load_state_dict = "model:load(state)", named_parameters = "model:parameters()",
-  register_buffer = "a tensor in a field", generate = "nn.generate(model, ids, {tokens = 100})",
+  add_module = "a field of the module, self.name = module",
+  register_parameter = "a field, self.name = nn.parameter(shape, {std = 0.02})",
+  generate = "nn.generate(model, ids, {tokens = 100})",
   from_pretrained = "nn.load_hf(folder)", save_pretrained = "nn.save_hf(folder, model)",
 }
 

@@ -11,6 +11,7 @@ local kind = require "nn.core.kind"
 local tape = require "nn.core.tape"
 local layer = require "nn.core.layer_path"
 local layers = require "nn.core.layers"
+local module = require "nn.core.module"
 local tensor = require "nn.core.tensor"
 local C, check = lib.C, lib.check
 local is_tensor = tensor.is_tensor
@@ -21,9 +22,10 @@ Compiled.__index = Compiled
 local PROGRAMS = 32              -- default of the option `programs`
 local COLLECT_EVERY = 4          -- dropped programs
 
--- The key of a program: shapes, dtypes and tilings of its arguments, and whether dropout is on.
+-- The key of a program: shapes, dtypes and tilings of its arguments, whether dropout is on, and the
+-- number of changes of modules so far.
 local function key_of(given, n)
-  local parts = {tostring(layers.training())}
+  local parts = {tostring(layers.training()), tostring(module.version)}
   for i = 1, n do
     local x = given[i]
     if not is_tensor(x) then

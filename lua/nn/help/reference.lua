@@ -12,7 +12,8 @@ local M = {}
 -- The sections of the reference in order: title, files. Other files come last, under their names.
 local titles = {
   {"Tensors", "core/tensor"}, {"Creating tensors", "core/creation"}, {"Shapes", "core/methods"},
-  {"Gradients", "core/tape"}, {"Modules", "core/module"}, {"Layers", "core/layers"},
+  {"Gradients", "core/tape"}, {"Modules", "core/module", "core/module_methods"},
+  {"Layers", "core/layers", "core/conv", "core/norms", "core/recurrent"},
   {"Optimizers", "core/optim"}, {"Learning rates", "train/schedule"},
   {"Compiled functions", "core/compile"}, {"Scalars", "core/scalar"},
   {"Data", "data/loader"}, {"Vocabularies", "text/vocabulary"}, {"Tokenizers", "text/encoder"},
