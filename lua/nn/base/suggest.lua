@@ -23,8 +23,9 @@ local function distance(a, b)
   return rows[#a][#b]
 end
 
--- The key of `names` nearest to `name`, and its distance; nil without string keys.
-local function nearest(name, names)
+--- The key of `names` (a table with string keys) nearest to `name`; nil if none is near, or if
+--- `name` is a single letter.
+function M.nearest(name, names)
   local best, best_distance
   for candidate in pairs(names) do
     if type(candidate) == "string" and candidate:sub(1, 2) ~= "__" then
@@ -34,19 +35,9 @@ local function nearest(name, names)
       end
     end
   end
-  return best, best_distance
-end
-
---- The key of `names` (a table with string keys) nearest to `name`; nil if none is near, or if
---- `name` is a single letter.
-function M.nearest(name, names)
-  return #name > 1 and M.within(name, names, math.max(1, math.floor(#name / 3))) or nil
-end
-
---- The same if it differs in at most `most` letters, else nil.
-function M.within(name, names, most)
-  local best, d = nearest(name, names)
-  return best and d <= most and best or nil
+  if best and #name > 1 and best_distance <= math.max(1, math.floor(#name / 3)) then
+    return best
+  end
 end
 
 --- "; did you mean 'x'?" or "".

@@ -24,8 +24,8 @@ M.Module = Module                -- the methods of all modules; module_methods.l
 --- nn.module(name) -> a class. Class(...) creates an object and calls its init(...); object(...)
 --- calls its forward(...). The parameters of an object are the tensors with requires_grad in its
 --- fields, and those of the modules and lists in its fields. It prints as a tree of parameters.
---- Reading a field that it lacks gives nil, but is an error if the name differs by one letter from
---- that of a field it has (layer.wieght) and init does not use it; rawget(object, name) never is.
+--- Reading a field that it lacks gives nil, but is an error if the name is a field with two letters
+--- swapped, or one added or left out (layer.wieght), that init does not name; rawget never fails.
 ---     local Twice = nn.module "Twice"
 ---     function Twice:forward(v) return v * 2 end
 ---     Twice()(x):sum()  --> 42

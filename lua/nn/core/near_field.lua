@@ -1,10 +1,10 @@
 -- Misspelt fields of modules: layer.wieght is an error that names `weight`. An object may lack a
--- field on purpose (a layer without a bias), so a name is only refused if it differs by one letter
--- from a field or method that the object has, and the class's init does not mention it.
+-- field on purpose (a layer without a bias), so a name is only refused if it is a field or method
+-- of the object with two letters swapped, or one inside doubled, added or left out, and if the
+-- class's init does not mention it.
 
 local jit_util = require "jit.util"
 local lib = require "nn.base.capi"
-local suggest = require "nn.base.suggest"
 
 local M = {}
 local mentioned = setmetatable({}, {__mode = "k"})   -- [init] = {name = true}
@@ -24,8 +24,19 @@ local function strings_of(f)
   return names
 end
 
--- Whether the names differ only in digits: w1 and w2 are different fields, not mistakes.
-local function same_but_digits(a, b) return a:gsub("%d", "") == b:gsub("%d", "") end
+-- Whether `name` is `field` with two neighbouring letters swapped, or a letter inside added or left
+-- out. Other near names are fields of their own: w1 and w2, block and blocks, q_norm and k_norm.
+local function is_misspelt(name, field)
+  local longer, shorter = name, field
+  if #name < #field then longer, shorter = field, name end
+  for i = 1, #longer - 1 do
+    local head, a, b, tail = longer:sub(1, i - 1), longer:sub(i, i), longer:sub(i + 1, i + 1),
+                             longer:sub(i + 2)
+    if #name == #field and head .. b .. a .. tail == shorter then return true end
+    if i > 1 and #shorter > 3 and head .. b .. tail == shorter then return true end
+  end
+  return false
+end
 
 --- check(object, class, methods, key): raises an error if the field `key`, which the object lacks,
 --- is misspelt. methods: those that all classes share.
@@ -35,10 +46,11 @@ function M.check(object, class, methods, key)
   if known and known[key] then return end
   if type(init) == "function" and strings_of(init)[key] then return end
   for _, names in ipairs {object, class, methods} do
-    local near = suggest.within(key, names, 1)
-    if near and not near:find "^_" and not same_but_digits(near, key) then
-      lib.misuse("%s has no field '%s'; did you mean '%s'? (rawget(object, '%s') gives nil)",
-                 class.class_name, key, near, key)
+    for field in pairs(names) do
+      if type(field) == "string" and field:find "^[^_]" and is_misspelt(key, field) then
+        lib.misuse("%s has no field '%s'; did you mean '%s'? (rawget(object, '%s') gives nil)",
+                   class.class_name, key, field, key)
+      end
     end
   end
   accepted[class] = known or {}
