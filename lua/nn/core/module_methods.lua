@@ -73,9 +73,9 @@ local function convert(x, dtype)
 end
 
 --- model:to(dtype) -> model. Converts its parameters and float buffers in place, to "f32", "f64" or
---- "bf16", and clears their gradients. Call it before the optimizer is created: moments and master
---- weights depend on the dtype. Compiled functions are recorded again. Errors: another dtype; the
---- weights are divided among ranks.
+--- "bf16", and clears their gradients. Create optimizers afterwards: their moments and master
+--- weights depend on the dtype, and those from before refuse to step. Compiled functions are
+--- recorded again. Errors: another dtype; ranks keep parts of the weights.
 ---     nn.Linear(3, 2):to("bf16").weight.dtype  --> "bf16"
 function Module:to(dtype)
   if dtype ~= "f32" and dtype ~= "f64" and dtype ~= "bf16" then

@@ -226,6 +226,11 @@ t.case("model:to converts parameters, float buffers and what is compiled", funct
   t.check(wide == model and rawequal(weight, model[1].weight), "to() is not in place")
   t.near(f(x:to "f64"), before:to "f64", {abs = 0.05})
   t.near(f(x:to "f64"), model(x:to "f64"), {abs = 1e-12})
+  local layer = nn.Linear(3, 2)
+  local optim = nn.AdamW(layer, {lr = 1e-3})
+  layer:to "bf16"
+  layer(nn.ones(1, 3):to "bf16"):sum():backward()
+  t.fails(function() optim:step() end, "'weight' became bf16 after the optimizer was created")
   t.fails(function() model:to "cuda" end, "there are no devices")
   t.fails(function() model:to "i32" end, "f32")
 end)
