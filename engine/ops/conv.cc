@@ -2,6 +2,9 @@
 // tile are cut for the workers, so that they share the work.
 #include "kernels/params/conv.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "engine/graph/context.h"
 #include "engine/ops/op.h"
 #include "engine/ops/window.h"
@@ -43,11 +46,19 @@ nn_conv_params params_of(const Call& c) {
     return p;
 }
 
+// FLOPs for each element of the result.
+double depth_flops(const nn_conv_params& p) {
+    return 2.0 * double(p.channels / p.groups * p.y.taps * p.x.taps);
+}
+
 // The cuts of the images.
-Cuts cuts_of(const Tensor& x) {
-    const int64_t images = x.dim(0), workers = workers_in_use();
-    return x.grid().tiles(0) > 1 ? x.grid().axes[0]
-                                 : cut_evenly(images, (images + workers - 1) / workers);
+Cuts cuts_of(const nn_conv_params& p, const Tensor& x) {
+    constexpr double least = 1 << 24;  // FLOPs of a tile: some tenths of a millisecond of a core
+    if (x.grid().tiles(0) > 1) return x.grid().axes[0];
+    const double flops = depth_flops(p) * double(p.outputs * p.y.out * p.x.out);
+    const auto enough = int64_t(std::ceil(least / flops));  // images of a tile
+    const int64_t workers = workers_in_use();
+    return cut_evenly(p.images, std::max((p.images + workers - 1) / workers, enough));
 }
 
 Grid grid_of(const Cuts& images, const Dims& shape) { return Grid::whole(shape).with(0, images); }
@@ -57,16 +68,15 @@ Dims result_shape(const nn_conv_params& p) { return {p.images, p.outputs, p.y.ou
 // The task of tile i of y, which has the cuts of x and dy.
 void emit(TaskBuilder builder, nn_conv_params p, const Tensor& y, int64_t i) {
     const Dims extent = y.block(i).extent;
-    const int64_t depth = p.channels / p.groups * p.y.taps * p.x.taps;
     p.images = extent[0];
-    builder.params(p).emit(i, extent, 2.0 * double(depth));
+    builder.params(p).emit(i, extent, depth_flops(p));
 }
 
 void run_conv2d(Call& c) {
     nn_conv_params p = params_of(c);
     const Tensor &bias = c.in("bias"), &x_in = c.in("x");
     c.need_tensor("bias", {p.outputs}, x_in.dtype());
-    const Cuts images = cuts_of(x_in);
+    const Cuts images = cuts_of(p, x_in);
     const Tensor x = retile(x_in, grid_of(images, x_in.shape())),
                  weight = whole_tensor(c.in("weight")), whole_bias = whole_tensor(bias),
                  y(grid_of(images, result_shape(p)), x.dtype());
@@ -107,7 +117,7 @@ void check_backward(const Call& c, const nn_conv_params& p) {
 void run_conv2d_backward(Call& c) {
     nn_conv_params p = params_of(c);
     check_backward(c, p);
-    const Cuts images = cuts_of(c.in("x"));
+    const Cuts images = cuts_of(p, c.in("x"));
     const Tensor x = retile(c.in("x"), grid_of(images, c.in("x").shape())),
                  dy = retile(c.in("dy"), grid_of(images, result_shape(p))),
                  weight = whole_tensor(c.in("weight"));

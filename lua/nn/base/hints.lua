@@ -31,7 +31,7 @@ local library = {
   MultiheadAttention = "nn.attention; models/gpt2.lua has such a layer",
   functional = "nn itself", DataLoader = "nn.data", cuda = no_devices,
   float32 = 'the dtype "f32"', float64 = 'the dtype "f64"', bfloat16 = 'the dtype "bf16"',
-  BatchNorm3d = "nn.BatchNorm2d, of images", InstanceNorm1d = "nn.GroupNorm(channels, channels)",
+  InstanceNorm1d = "nn.GroupNorm(channels, channels)",
   inference_mode = "nn.no_grad(function() ... end)", int64 = 'the dtype "i64"',
 }
 
