@@ -11,6 +11,7 @@ require "nn.core.shapes"
 require "nn.core.matrices"
 require "nn.core.losses"
 require "nn.core.indexing"
+require "nn.core.module_methods"
 require "nn.core.show"
 require "nn.core.tape"
 require "nn.core.selection_rules"
@@ -41,7 +42,11 @@ for file, names in pairs {
     .. " allclose",
   ["core.shapes"] = "transpose t unsqueeze squeeze flatten movedim split chunk select unbind flip"
     .. " roll tile repeat_interleave pad stack meshgrid",
-  ["core.module"] = "module is_module parameter list",
+  ["core.module"] = "module is_module parameter buffer list",
+  ["core.conv"] = "conv1d max_pool1d max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool2d Conv1d"
+    .. " Conv2d MaxPool1d MaxPool2d AvgPool1d AvgPool2d AdaptiveAvgPool2d Flatten Identity",
+  ["core.norms"] = "BatchNorm1d BatchNorm2d GroupNorm InstanceNorm2d",
+  ["core.recurrent"] = "RNN LSTM GRU RNNCell LSTMCell GRUCell",
   ["core.optim"] = "AdamW SGD", ["core.scalar"] = "scalar",
   ["core.tape"] = "no_grad grad grad_enabled gradient_rule custom",
   ["core.task"] = "task kernels ops", ["core.tensor"] = "is_tensor Tensor scope",

@@ -44,6 +44,7 @@ M.library = {
   scaled_dot_product_attention = "nn.attention",
   MultiheadAttention = "nn.attention; models/gpt2.lua has such a layer",
   TransformerEncoderLayer = "the blocks of a model in models/, such as models/bert.lua",
+  InstanceNorm1d = "nn.GroupNorm(channels, channels)",
   Parameter = "nn.parameter(shape, {std = 0.02})", Module = 'nn.module "Name"',
   ModuleList = "nn.list, or a table as a field", ModuleDict = "a table as a field",
   ParameterList = "a table as a field", Identity = "function(x) return x end",
@@ -103,14 +104,15 @@ end
 M.model = {
   train = "nn.training(true), the default",
   eval = "nn.training(false); nn.evaluate and nn.generate do that themselves",
-  to = "not needed: there are no devices; the dtype is an option of the model's constructor",
+  half = 'model:to "bf16"', bfloat16 = 'model:to "bf16"', float = 'model:to "f32"',
+  double = 'model:to "f64"', named_children = "model:children()",
+  buffers = "model:state(), with the parameters",
+  named_buffers = "model:state(), with the parameters", freeze = "model:requires_grad_(false)",
   cuda = no_devices, cpu = no_devices, state_dict = "model:state()",
   load_state_dict = "model:load(state)", named_parameters = "model:parameters()",
-  register_buffer = "a tensor in a field",
   register_parameter = "nn.parameter(shape) in a field", add_module = "a module in a field",
   generate = "nn.generate(model, ids, {tokens = 100})",
-  apply = "a loop over model:parameters()", named_modules = "a loop over pairs(model)",
-  num_parameters = "model:count()", from_pretrained = "nn.load_hf(folder)",
+  named_modules = "model:modules()", num_parameters = "model:count()", from_pretrained = "nn.load_hf(folder)",
   save_pretrained = "nn.save_hf(folder, model)",
 }
 

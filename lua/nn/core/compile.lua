@@ -242,11 +242,11 @@ local function drop_oldest(self)
   if self.dropped % COLLECT_EVERY == 0 then collectgarbage() end
 end
 
--- Frees all programs if modules were loaded again since they were recorded: they run earlier code.
+-- Frees all programs if the code or the hooks of modules changed after they were recorded.
 local function drop_outdated(self)
-  if self.reloads == module.reloads then return end
+  if self.version == module.version then return end
   while self.count > 0 do drop_oldest(self) end
-  self.reloads, self.last = module.reloads, nil
+  self.version, self.last = module.version, nil
 end
 
 local function program_for(self, given, n)
@@ -282,7 +282,7 @@ function M.compile(f, options)
   local limit = arguments.options("compile", options, compile_options).programs or PROGRAMS
   return setmetatable({f = f, programs = {}, count = 0, uses = 0, dropped = 0,
                        limit = arguments.whole("compile", "programs", limit),
-                       reloads = module.reloads}, Compiled)
+                       version = module.version}, Compiled)
 end
 
 function Compiled:__call(...)

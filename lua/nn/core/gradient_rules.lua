@@ -251,6 +251,27 @@ function rules.linear(node, g, into, g_pre)
   return {dx, dweight_before or dweight, dbias_before or dbias}
 end
 
+-- The gradient if it is one tile: conv2d_backward adds to no others.
+local function whole(grad)
+  for axis = 1, grad and #grad.shape or 0 do
+    if #grad:cuts(axis) > 2 then return nil end
+  end
+  return grad
+end
+function rules.conv2d(node, g, into)
+  local x, weight, bias = unpack(node.inputs, 1, 3)
+  local dweight_before, dbias_before = whole(into(2)), bias and whole(into(3))
+  if bias and not (dweight_before and dbias_before) then dweight_before, dbias_before = nil, nil end
+  local options = {dweight = dweight_before, dbias = dbias_before, bias = bias ~= nil,
+                   need_dx = needs_grad(x)}
+  for _, name in ipairs {"stride", "padding", "same", "dilation", "groups"} do
+    options[name] = attribute(node, name)
+  end
+  local dx, dweight, dbias = ops.call("conv2d_backward", as_tensor(g, node.results[1]), x, weight,
+                                      options)
+  return {dx, dweight_before or dweight, dbias_before or dbias}
+end
+
 -- The results of layernorm are the norm y, the residual sum s = x + delta, and statistics.
 function rules.layernorm(node, g, into, g_s)
   local _, weight, bias, delta = unpack(node.inputs, 1, 4)

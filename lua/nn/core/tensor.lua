@@ -22,16 +22,21 @@ local is_tensor = M.is_tensor
 local info = ffi.new "nn_tensor_info"
 local created = 0
 
+--- next_order() -> a number for the order of creation, of tensors and modules.
+function M.next_order()
+  created = created + 1
+  return created
+end
+
 --- Wraps a handle of the engine; the collector releases it.
 function M.wrap(index, generation)
   local ref = ffi.gc(ffi.new("nn_ref", index, generation), C.nn_release)
   check(C.nn_tensor_info_get(ref, info))
   local shape = {}
   for i = 1, info.rank do shape[i] = tonumber(info.shape[i - 1]) end
-  created = created + 1
   -- Temporaries of a recording use no memory.
   if info.temporary == 0 then lib.count_bytes(tonumber(info.bytes)) end
-  local x = {ref = ref, shape = shape, dtype = lib.dtypes[info.dtype], order = created}
+  local x = {ref = ref, shape = shape, dtype = lib.dtypes[info.dtype], order = M.next_order()}
   return setmetatable(x, Tensor)
 end
 
@@ -260,9 +265,11 @@ M.functions = setmetatable({}, {__index = function(_, name)
   end
 end})
 
--- Fields of a tensor that may be unset; most belong to the tape.
+-- Fields of a tensor that may be unset; most belong to the tape. role: "parameter" or "buffer" of a
+-- module.
 local unset = {
   grad = true, grad_owned = true, requires_grad = true, node = true, output = true, name = true,
+  role = true,
 }
 
 -- x[i] is a row, x[mask] and x[list] are x:index(...), x.name is a field or method; an unknown name
