@@ -22,10 +22,12 @@ for file, names in pairs {
     .. " now",
   ["core.accumulate"] = "accumulate", ["core.compile"] = "compile plan",
   ["core.creation"] = "zeros ones rand randn arange zeros_like ones_like tensor from_host",
+  ["core.initializers"] = "xavier_uniform_ xavier_normal_ kaiming_uniform_ kaiming_normal_",
   ["core.layers"] = "training Linear LayerNorm RMSNorm Embedding Dropout Sequential",
   ["core.methods"] = "masked_fill stack mse", ["core.module"] = "module is_module parameter list",
-  ["core.optim"] = "AdamW SGD", ["core.scalar"] = "scalar",
-  ["core.tape"] = "no_grad grad grad_enabled gradient_rule custom",
+  ["core.optim"] = "AdamW Adam SGD RMSprop Adagrad Lion", ["core.scalar"] = "scalar",
+  ["core.gradients"] = "grad clip_grad_norm_ clip_grad_value_",
+  ["core.tape"] = "no_grad grad_enabled gradient_rule custom",
   ["core.task"] = "task kernels ops", ["core.tensor"] = "is_tensor Tensor scope",
   ["data.loader"] = "data data_fields",
   ["data.masking"] = "mask_tokens",
@@ -46,6 +48,9 @@ for file, names in pairs {
   ["text.bpe_train"] = "train_tokenizer", ["text.tokenizer"] = "tokenizer",
   ["text.vocabulary"] = "vocabulary", ["train.memory"] = "memory_fields use_memory",
   ["train.language"] = "language_fields", ["train.run"] = "run",
+  ["train.lr_schedulers"] = "StepLR MultiStepLR ConstantLR LinearLR ExponentialLR PolynomialLR"
+    .. " CosineAnnealingLR CosineAnnealingWarmRestarts OneCycleLR LambdaLR SequentialLR"
+    .. " ReduceLROnPlateau",
   ["train.schedule"] = "schedule schedules", ["train.settings"] = "run_fields",
 } do
   -- Of an op and a library function of the same name, nn has the function.

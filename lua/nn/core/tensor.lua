@@ -244,7 +244,8 @@ end
 
 -- Fields of a tensor that may be unset; most belong to the tape.
 local unset = {
-  grad = true, grad_owned = true, requires_grad = true, node = true, output = true, name = true,
+  grad = true, grad_owned = true, grad_used = true, from_grad = true, requires_grad = true,
+  node = true, output = true, name = true,
 }
 
 -- x[i] is a row, x.name a field or method; an unknown name is an error that suggests the nearest.
