@@ -55,6 +55,12 @@ local model = {
   from_pretrained = "nn.load_hf(folder)", save_pretrained = "nn.save_hf(folder, model)",
 }
 
+local optimizer = {
+  param_groups = "optim.groups", state_dict = "optim:state()",
+  load_state_dict = "checkpoint:restore {model = model, optim = optim}",
+  add_param_group = "nn.AdamW({{params = a}, {params = b, lr = 1e-4}}, {lr = 1e-3})",
+}
+
 local settings = {
   batch_size = "data.batch", block_size = "model.context", n_layer = "model.layers",
   n_head = "model.heads", n_embd = "model.embd", vocab_size = "model.vocab",
@@ -66,10 +72,10 @@ local settings = {
   num_samples = "samples", start = "prompt",
 }
 
-local kinds = {tensor = tensor, library = library, model = model}
+local kinds = {tensor = tensor, library = library, model = model, optimizer = optimizer}
 
 --- equivalent(kind, name) -> "; use x:dims()" for a name of PyTorch, or nil. kind: "tensor",
---- "library" or "model".
+--- "library", "model" or "optimizer".
 function M.equivalent(kind, name)
   local known = kinds[kind][name]
   return known and (known:find "^not needed" and "; " or "; use ") .. known

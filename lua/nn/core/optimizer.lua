@@ -5,6 +5,7 @@
 local arguments = require "nn.base.arguments"
 local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
+local hints = require "nn.base.hints"
 local lib = require "nn.base.capi"
 local kind = require "nn.core.kind"
 local tape = require "nn.core.tape"
@@ -100,7 +101,10 @@ function M.class(methods)
     if key == "lr" then return rawget(self, "groups")[1].lr end
     local setting = rawget(self, "settings")[key]
     if setting ~= nil then return setting end
-    return methods[key] or Optimizer[key]
+    local found = methods[key] or Optimizer[key]
+    local hint = found == nil and hints.equivalent("optimizer", key)
+    if hint then lib.misuse("%s has no '%s'%s", name, key, hint) end
+    return found
   end
   methods.__newindex = function(self, key, value)
     if key == "lr" then return set_lr(self, name, value) end

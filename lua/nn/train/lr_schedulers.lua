@@ -282,8 +282,8 @@ end
 
 --- nn.LambdaLR(optim, {lr_lambda=}): multiplies the rates by lr_lambda(number of steps so far).
 --- lr_lambda: a function, or a list with one per group.
----     nn.LambdaLR(optim, {lr_lambda = function(epoch) return 1 / (epoch + 2) end}):get_last_lr()
----     --> {5e-4}
+---     local function inverse(epoch) return 1 / (epoch + 2) end
+---     nn.LambdaLR(optim, {lr_lambda = inverse}):get_last_lr()  --> {5e-4}
 function M.LambdaLR(optim, options)
   local f = options_of("LambdaLR", optim, options, "lr_lambda").lr_lambda
   local list = type(f) == "table" and not getmetatable(f) and f or {}
