@@ -111,7 +111,7 @@ t.case("groups have their own rates and decays, which compiled steps follow", fu
   says({{params = {a}}, {b}}, "SGD: group 2: options are a table")
   says({{params = {a}, lr = -1}}, "SGD: group 1: lr is -1; a number of at least 0 is needed")
   t.fails(function() optim.groups[1].weight_decay = 1 end, "cannot be set, only lr")
-  t.fails(function() return optim.param_groups[1] end, "SGD has no 'param_groups'; use optim.groups")
+  t.fails(function() return optim.param_groups end, "SGD has no 'param_groups'; use optim.groups")
 end)
 
 local Pair = nn.module "Pair"
