@@ -111,7 +111,8 @@ TEST_CASE("lion, rmsprop and adagrad change nothing if the norm is not finite, o
                 std::vector<Tile*> operands = {&param, nullptr, &grad, &norm, &state};
                 operands.resize(4 + states);
                 run(v, kernel, p, operands);
-                if (!skips) return CHECK(std::isnan(param[0]));
+                CHECK(std::isnan(param[0]) == !skips);
+                if (!skips) return;
                 check_close("param", param, {1, 2, 3}, 0);
                 check_close("state", state, {1, 1, 1}, 0);
             };

@@ -10,7 +10,7 @@ local M = {}
 local Scheduler = {}              -- methods of all classes
 Scheduler.__index = Scheduler
 local initial = setmetatable({}, {__mode = "k"})    -- {[group] = its rate before any scheduler}
-local in_charge = setmetatable({}, {__mode = "k"})  -- {[optimizer] = the scheduler that steps it}
+local in_charge = setmetatable({}, {__mode = "kv"}) -- {[optimizer] = the scheduler that steps it}
 
 local function apply(self)
   for i, group in ipairs(self.optim.groups) do
@@ -80,7 +80,7 @@ end
 ---     scheduler:load {last_epoch = 10}
 ---     optim.lr  --> 1e-4
 function Scheduler:load(state)
-  arguments.options("load", state, saved)
+  state = arguments.options("load", state, saved)
   arguments.whole("load", "last_epoch", state.last_epoch, 0)
   for name in pairs(saved) do self[name] = state[name] end
   apply(self)
@@ -89,7 +89,7 @@ end
 -- The options of a scheduler, of which `known` are the names. Checks the optimizer too.
 local function options_of(name, optim, given, known)
   local class = type(optim) == "table" and getmetatable(optim)
-  arguments.need(class and class.state_names, name, "the optimizer", optim,
+  arguments.need(class and class.default_lr, name, "the optimizer", optim,
                  "one such as nn.AdamW is needed")
   return arguments.options(name, given, names(known))
 end
@@ -355,7 +355,11 @@ end
 
 -- The rates are the optimizer's, which its checkpoint stores.
 function Plateau:load(state)
-  for name in pairs(saved) do self[name] = arguments.options("load", state, saved)[name] end
+  state = arguments.options("load", state, saved)
+  for _, name in ipairs {"last_epoch", "bad_epochs", "cooldown_left"} do
+    self[name] = arguments.whole("load", name, state[name], 0)
+  end
+  self.best = state.best
 end
 
 local plateau_options = "mode factor patience threshold threshold_mode cooldown min_lr eps"

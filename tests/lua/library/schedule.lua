@@ -46,11 +46,11 @@ t.case("a schedule without a setting that it needs is an error", function()
   says({lr = 1, min_lr = 2, steps = 1}, "min_lr=2 is larger than lr=1")
 end)
 
-local function sgd(lr) return nn.SGD({nn.zeros(1, {grad = true})}, {lr = lr or 0.1}) end
+local function optimizer(lr) return nn.RMSprop({nn.zeros(1, {grad = true})}, {lr = lr or 0.1}) end
 
 -- The rates at the start and after each step; metrics: arguments of step().
 local function rates(make, metrics)
-  local optim = sgd()
+  local optim = optimizer()
   local scheduler, out = make(optim), {}
   for step = 1, 100 do
     out[step] = optim.lr
@@ -99,10 +99,10 @@ t.case("a scheduler follows the own rate of each group, and continues from its s
   t.same(second:get_last_lr(), first:get_last_lr())
   local metrics = golden.metrics:table()
   local function plateau(optim) return nn.ReduceLROnPlateau(optim, {patience = 3}) end
-  local whole, before = rates(plateau, metrics), sgd()
+  local whole, before = rates(plateau, metrics), optimizer()
   local one = plateau(before)
   for step = 1, 50 do one:step(metrics[step]) end
-  local after = sgd(before.lr)
+  local after = optimizer(before.lr)
   local two = plateau(after)
   two:load(one:state())
   for step = 51, 100 do two:step(metrics[step]) end
@@ -110,7 +110,7 @@ t.case("a scheduler follows the own rate of each group, and continues from its s
 end)
 
 t.case("a wrong use of a scheduler says what to do", function()
-  local optim = sgd()
+  local optim = optimizer()
   local a, b = nn.StepLR(optim, {step_size = 1}), nn.ExponentialLR(optim, {gamma = 0.5})
   a:step()
   t.fails(function() b:step() end, "ExponentialLR: a StepLR already sets the rates of this "
@@ -120,7 +120,7 @@ t.case("a wrong use of a scheduler says what to do", function()
   t.fails(function() nn.StepLR({lr = 3}, {step_size = 3}) end, "StepLR: the optimizer is a table")
   t.fails(function() nn.OneCycleLR(optim, {max_lr = 1, total_steps = 5}) end,
           "pass cycle_momentum = false")
-  local cycle = nn.OneCycleLR(sgd(), {max_lr = 1, total_steps = 2, cycle_momentum = false})
+  local cycle = nn.OneCycleLR(optimizer(), {max_lr = 1, total_steps = 2, cycle_momentum = false})
   cycle:step()
   cycle:step()
   t.fails(function() cycle:step() end, "OneCycleLR: this is step 3; total_steps is 2")
@@ -130,6 +130,7 @@ t.case("a wrong use of a scheduler says what to do", function()
           "there are 0 milestones; 1 are needed")
   t.fails(function() nn.ReduceLROnPlateau(optim):step(nn.ones(1)) end,
           "ReduceLROnPlateau: the value is a tensor; a number")
+  t.fails(function() a:load() end, "load: last_epoch is nil; a whole number of at least 0")
   t.fails(function() return nn.CyclicLR end, "nn has no 'CyclicLR'; use nn.LambdaLR")
 end)
 
