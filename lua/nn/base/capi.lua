@@ -66,6 +66,17 @@ function M.misuse(format, ...)
   error(setmetatable({message = format:format(...), where = user_frame()}, Error), 0)
 end
 
+local warned = {}
+
+--- warn_once(text): writes a warning to stderr, with the position in the script. The same text is
+--- written once only.
+function M.warn_once(text)
+  if warned[text] then return end
+  warned[text] = true
+  local where = user_frame()
+  io.stderr:write("warning: ", where and where .. ": " or "", text, "\n")
+end
+
 --- Whether a caught error was raised by fail() or misuse().
 function M.is_error(e) return getmetatable(e) == Error end
 
