@@ -27,6 +27,7 @@ for file, names in pairs {
   ["core.optim"] = "AdamW SGD", ["core.scalar"] = "scalar",
   ["core.tape"] = "no_grad grad grad_enabled gradient_rule custom",
   ["core.task"] = "task kernels ops", ["core.tensor"] = "is_tensor Tensor scope",
+  ["data.images"] = "read_image",
   ["data.loader"] = "data data_fields",
   ["data.masking"] = "mask_tokens",
   ["data.spans"] = "corrupt_spans",
