@@ -67,6 +67,7 @@ def write_images():
     rgb.save(HERE / "rgb.jpg", quality=90, subsampling=0)
     rgb.save(HERE / "subsampled.jpeg", quality=80, subsampling=2)
     rgb.save(HERE / "progressive.jpg", quality=80, progressive=True)
+    rgb.crop((0, 0, 5, 3)).save(HERE / "small.png")
     rgb.convert("CMYK").save(HERE / "cmyk.jpg")
 
 
