@@ -22,7 +22,8 @@ constexpr int64_t MOST_PIXELS = int64_t(1) << 26;  // of an image: 256 MB if it 
 std::vector<uint8_t> contents_of(const std::string& path) {
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) fail("%s", std::strerror(errno));
-    const std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* f) { close(*f); });
+    const std::unique_ptr<const int, void (*)(const int*)> closer(&fd,
+                                                                  [](const int* f) { close(*f); });
     struct stat info;
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) fail("it is no regular file");
     if (info.st_size > MOST_BYTES)
@@ -45,8 +46,8 @@ std::unique_ptr<ImageRows> open_rows(const std::vector<uint8_t>& bytes) {
         return bytes.size() >= sizeof magic && std::memcmp(bytes.data(), magic, sizeof magic) == 0;
     };
     if (!begins(png) && !begins(jpeg)) fail("it is neither a PNG nor a JPEG file");
-    auto rows = begins(png) ? open_png(bytes.data(), bytes.size())
-                            : open_jpeg(bytes.data(), bytes.size());
+    auto rows =
+        begins(png) ? open_png(bytes.data(), bytes.size()) : open_jpeg(bytes.data(), bytes.size());
     const int64_t pixels = int64_t(rows->height) * rows->width;
     if (pixels > MOST_PIXELS)
         fail("it has %d x %d pixels; at most %lld are read", rows->height, rows->width,
@@ -83,9 +84,10 @@ void decode(const std::string& path, const ImageSettings& s, uint8_t* out) {
     const auto bytes = contents_of(path);
     const auto rows = open_rows(bytes);
     if (s.fit == ImageSettings::exact && (rows->height != s.height || rows->width != s.width))
-        fail("it has %d x %d pixels, but the others have %d x %d (height x width); give size = "
-             "{height, width}, to which all are resized",
-             rows->height, rows->width, s.height, s.width);
+        fail(
+            "it has %d x %d pixels, but the others have %d x %d (height x width); give size = "
+            "{height, width}, to which all are resized",
+            rows->height, rows->width, s.height, s.width);
     const Window part = window_of(*rows, s);
     Resampled result(s.channels, Taps(rows->height, part.y, part.height, s.height),
                      Taps(rows->width, part.x, part.width, s.width));

@@ -27,6 +27,8 @@ public:
         progress_.progress_monitor = check_scans;
         try {
             guarded([this, bytes, size] { read_header(bytes, size); });
+            if (jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK)
+                fail("it is a CMYK JPEG; convert it to RGB");
         } catch (...) {
             jpeg_destroy_decompress(&jpeg_);
             throw;

@@ -14,8 +14,8 @@ namespace nn {
 
 namespace {
 
-constexpr int LONGEST = 1 << 20;          // pixels of a side
-constexpr size_t LARGEST_CHUNK = 8 << 20; // bytes of texts and profiles, which are not used
+constexpr int LONGEST = 1 << 20;           // pixels of a side
+constexpr size_t LARGEST_CHUNK = 8 << 20;  // bytes of texts and profiles, which are not used
 
 class PngRows : public ImageRows {
 public:

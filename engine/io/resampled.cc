@@ -24,7 +24,9 @@ Taps::Taps(int from, double start, double length, int size) {
 }
 
 Resampled::Resampled(int channels, Taps vertical, Taps horizontal)
-    : channels_(channels), vertical_(std::move(vertical)), horizontal_(std::move(horizontal)),
+    : channels_(channels),
+      vertical_(std::move(vertical)),
+      horizontal_(std::move(horizontal)),
       row_(horizontal_.ranges.size() * size_t(channels)),
       sums_(vertical_.ranges.size() * row_.size()) {}
 
@@ -55,7 +57,8 @@ void Resampled::write(uint8_t* out) const {
     const size_t pixels = sums_.size() / size_t(channels_);
     for (int c = 0; c < channels_; ++c)
         for (size_t i = 0; i < pixels; ++i)
-            *out++ = uint8_t(std::clamp(sums_[i * size_t(channels_) + size_t(c)] + 0.5f, 0.f, 255.f));
+            *out++ =
+                uint8_t(std::clamp(sums_[i * size_t(channels_) + size_t(c)] + 0.5f, 0.f, 255.f));
 }
 
 }  // namespace nn

@@ -31,6 +31,8 @@ local library = {
   MultiheadAttention = "nn.attention; models/gpt2.lua has such a layer",
   functional = "nn itself", DataLoader = "nn.data", cuda = no_devices,
   float32 = 'the dtype "f32"', float64 = 'the dtype "f64"', bfloat16 = 'the dtype "bf16"',
+  Dataset = "nn.data{read = f, count = n}", TensorDataset = "nn.data{arrays = {x = X, y = Y}}",
+  ImageFolder = 'nn.data{images = "folder"}', random_split = "loader:split(share)",
   inference_mode = "nn.no_grad(function() ... end)", int64 = 'the dtype "i64"',
 }
 

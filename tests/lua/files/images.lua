@@ -137,7 +137,7 @@ case("damaged and hostile files are errors with their path, never a crash", func
   end
   refused("", "it is neither a PNG nor a JPEG file")
   refused("GIF89a", "it is neither a PNG nor a JPEG file")
-  refused(files.read(golden .. "cmyk.jpg"), "Unsupported color conversion request")
+  refused(files.read(golden .. "cmyk.jpg"), "it is a CMYK JPEG; convert it to RGB")
   local png, jpeg = files.read(golden .. "rgb.png"), files.read(golden .. "rgb.jpg")
   refused(png:sub(1, -20), "the file ends too early")
   refused(jpeg:sub(1, -80), "Premature end of JPEG file")

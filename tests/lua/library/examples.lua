@@ -6,6 +6,8 @@ local nn = require "nn"
 local t = require "nn.test"
 local texts = require "nn.data.texts"
 local root = require("nn.host").root
+package.path = root .. "/tests/lua/support/?.lua;" .. package.path
+local examples = require "examples"
 
 local folder = t.folder()
 local function write(name, text)
@@ -306,6 +308,24 @@ t.case("each mistake gets an error that says what is needed", function()
   refused({stream = function() return function() end end}, "a stream has no examples")
   refused({stream = print, shuffle = true}, "a stream cannot be shuffled")
   refused({csv = folder .. "/none.csv"}, "No such file")
+end)
+
+t.case("the examples of docs/data.md are true", function()
+  local own = folder .. "/doc"
+  files.make_folder(own)
+  files.write(own .. "/iris.csv", "length,width,species\n5.1,3.5,setosa\n6.3,3.3,virginica\n")
+  for _, name in ipairs {"cats", "dogs"} do
+    files.make_folder(own .. "/photos/" .. name)
+    files.write(own .. "/photos/" .. name .. "/1.png",
+                files.read(root .. "/tests/golden/data/rgb.png"))
+  end
+  local count = 0
+  for code in files.read(root .. "/docs/data.md"):gmatch "```lua\n(.-)```" do
+    code = code:gsub('"iris.csv"', ("%q"):format(own .. "/iris.csv"))
+      :gsub('"photos"', ("%q"):format(own .. "/photos"))
+    count = count + examples.run(code, {{"nn", 'require "nn"'}})
+  end
+  t.same(count, 7)
 end)
 
 t.finish()
