@@ -30,21 +30,24 @@ Resampled::Resampled(int channels, Taps vertical, Taps horizontal)
       row_(horizontal_.ranges.size() * size_t(channels)),
       sums_(vertical_.ranges.size() * row_.size()) {}
 
+template <int channels>
+static void resample_row(const uint8_t* pixels, const Taps& taps, float* to) {
+    for (const Taps::Range& range : taps.ranges) {
+        const uint8_t* from = pixels + range.first * channels;
+        const float* const weights = taps.weights.data() + range.weights;
+        float sums[channels] = {};
+        for (int i = 0; i < range.count; ++i, from += channels)
+            for (int c = 0; c < channels; ++c) sums[c] += weights[i] * from[c];
+        to = std::copy(sums, sums + channels, to);
+    }
+}
+
 void Resampled::add_row(const uint8_t* pixels) {
     const auto& rows = vertical_.ranges;
     const int y = y_++;
     while (first_ < rows.size() && rows[first_].first + rows[first_].count <= y) ++first_;
     if (first_ == rows.size() || rows[first_].first > y) return;
-    float* to = row_.data();
-    for (const Taps::Range& range : horizontal_.ranges) {
-        for (int c = 0; c < channels_; ++c) {
-            const uint8_t* from = pixels + range.first * channels_ + c;
-            float sum = 0;
-            for (int i = 0; i < range.count; ++i, from += channels_)
-                sum += horizontal_.weights[range.weights + size_t(i)] * *from;
-            *to++ = sum;
-        }
-    }
+    (channels_ == 1 ? resample_row<1> : resample_row<3>)(pixels, horizontal_, row_.data());
     for (size_t i = first_; i < rows.size() && rows[i].first <= y; ++i) {
         if (y >= rows[i].first + rows[i].count) continue;
         const float weight = vertical_.weights[rows[i].weights + size_t(y - rows[i].first)];

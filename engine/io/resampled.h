@@ -21,7 +21,7 @@ struct Taps {
 
 class Resampled {
 public:
-    Resampled(int channels, Taps vertical, Taps horizontal);
+    Resampled(int channels, Taps vertical, Taps horizontal);  // channels: 1 or 3
     void add_row(const uint8_t* pixels);  // in order from the top; interleaved channels
     void write(uint8_t* out) const;       // (channels, height, width)
 

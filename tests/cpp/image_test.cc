@@ -1,7 +1,5 @@
 // Images: resampling, and the C API's checks. tests/lua/files/images.lua compares pixels with
 // Pillow's.
-#include <cstdio>
-#include <fstream>
 #include <numeric>
 #include <vector>
 

@@ -17,7 +17,9 @@ local function case(name, f)
 end
 local function write(path, text)
   files.make_folder(folder .. "/" .. (path:match "^(.*)/" or ""))
-  files.write(folder .. "/" .. path, text)
+  local file = assert(io.open(folder .. "/" .. path, "wb"))
+  file:write(text)
+  file:close()
   return folder .. "/" .. path
 end
 local names = {"grey.png", "rgb.png", "rgba.png", "grey_alpha.png", "palette.png", "bits.png",
