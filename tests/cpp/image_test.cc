@@ -8,6 +8,7 @@
 #include "tests/cpp/capi_test.h"
 
 using namespace nn;
+using namespace nn::capi_test;
 
 namespace {
 
