@@ -52,6 +52,7 @@ for file, names in pairs {
   ["core.gradients"] = "grad clip_grad_norm_ clip_grad_value_",
   ["core.tape"] = "no_grad grad_enabled gradient_rule custom",
   ["core.task"] = "task kernels ops", ["core.tensor"] = "is_tensor Tensor scope",
+  ["data.images"] = "read_image",
   ["data.loader"] = "data data_fields",
   ["data.masking"] = "mask_tokens",
   ["data.spans"] = "corrupt_spans",

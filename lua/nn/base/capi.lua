@@ -27,6 +27,7 @@ declare("kernels/params.h")
 declare("bindings/nn.h")
 declare("bindings/nn_plan.h")
 declare("bindings/nn_text.h")
+declare("bindings/nn_data.h")
 ffi.cdef "int isatty(int fd);"
 
 local C = ffi.C
