@@ -1,17 +1,20 @@
 -- nn.compile: records a function once per shape of its arguments; then the engine replays it
--- without Lua. A compiled function keeps the programs of its most recently used shapes.
+-- without Lua. A compiled function keeps the programs of its most recently used shapes, and records
+-- again if a Lua value that it read has changed.
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local budget = require "nn.base.budget"
 local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
+local guards = require "nn.core.guards"
 local lib = require "nn.base.capi"
 local kind = require "nn.core.kind"
 local tape = require "nn.core.tape"
 local layer = require "nn.core.layer_path"
 local layers = require "nn.core.layers"
 local tensor = require "nn.core.tensor"
+local unrepeatable = require "nn.core.unrepeatable"
 local C, check = lib.C, lib.check
 local is_tensor = tensor.is_tensor
 
@@ -20,6 +23,8 @@ local Compiled = {type_name = "compiled function"}
 Compiled.__index = Compiled
 local PROGRAMS = 32              -- default of the option `programs`
 local COLLECT_EVERY = 4          -- dropped programs
+local VARIANTS = 4               -- programs of the same shapes, which read different Lua values
+local CHANGES = 8                -- of one value, before a warning
 
 -- The key of a program: shapes, dtypes and tilings of its arguments, and whether dropout is on.
 local function key_of(given, n)
@@ -228,26 +233,91 @@ function M.shard_begins(shard, shards)
   if engine.recording() then check(C.nn_record_shard(shard, shards)) end
 end
 
--- Frees the least recently used program. Waits for tasks in flight.
-local function drop_oldest(self)
-  local oldest
-  for key, program in pairs(self.programs) do
-    if not oldest or program.used < self.programs[oldest].used then oldest = key end
+-- Frees the least recently used program, of those with this key or of all. Waits for tasks in
+-- flight.
+local function drop_oldest(self, only)
+  local oldest, at, of
+  for key, variants in pairs(only and {[only] = self.programs[only]} or self.programs) do
+    for i, program in ipairs(variants) do
+      if not oldest or program.used < oldest.used then oldest, at, of = program, i, key end
+    end
   end
-  local program = self.programs[oldest]
-  self.programs[oldest], self.count, self.dropped = nil, self.count - 1, self.dropped + 1
-  check(C.nn_release(ffi.gc(program.ref, nil)))
+  table.remove(self.programs[of], at)
+  if not only and #self.programs[of] == 0 then self.programs[of] = nil end
+  self.count, self.dropped = self.count - 1, self.dropped + 1
+  check(C.nn_release(ffi.gc(oldest.ref, nil)))
   -- The engine frees the temporaries of a recording only after Lua collects its references to them.
   if self.dropped % COLLECT_EVERY == 0 then collectgarbage() end
 end
 
+local function place_of(self)
+  local info = debug.getinfo(type(self.f) == "function" and self.f or 1, "S")
+  return ("%s:%d"):format(info.short_src, info.linedefined)
+end
+
+local function warn(self, format, ...)
+  if cluster.ranks().rank > 0 then return end
+  io.stderr:write("warning: compiled function of ", place_of(self), ": ", format:format(...), "\n")
+end
+
+-- Warns once about a value that makes a function record again and again.
+local function count_change(self, change)
+  local path = change.path
+  self.changes[path] = (self.changes[path] or 0) + 1
+  if self.changes[path] ~= CHANGES then return end
+  warn(self, "'%s' changed %d times, now from %s to %s; each time it is recorded again, which takes "
+       .. "time. A tensor that changes should be an argument, a number an nn.scalar", path, CHANGES,
+       arguments.describe(change.before), arguments.describe(change.now))
+end
+
+-- Warns once about a number that a recording changed: calls that replay it do not.
+local function check_writes(self, before)
+  for _, change in ipairs(self.warned and {} or before:changes(64)) do
+    if type(change.before) == "number" and type(change.now) == "number" then
+      self.warned = true
+      return warn(self, "it changed '%s' from %g to %g while it was recorded; calls that replay the "
+                  .. "recording do not change it. Use an nn.scalar", change.path, change.before,
+                  change.now)
+    end
+  end
+end
+
+-- Records f for these arguments, with guards for the Lua values that it read.
+local function guarded_recording(self, given, n)
+  local before = guards.of(self.f)
+  unrepeatable.refuse(before)
+  local program = unrepeatable.watch(function() return record(self.f, given, n) end)
+  check_writes(self, before)
+  program.guards = guards.of(self.f)
+  return program
+end
+
+-- The most recently used of some programs whose guards hold, or nil; and the most recent one.
+local function valid(variants)
+  local found, newest
+  for _, program in ipairs(variants) do
+    if not newest or program.used > newest.used then newest = program end
+  end
+  if newest and newest.guards:hold() then return newest end
+  for _, program in ipairs(variants) do
+    local newer = not found or program.used > found.used
+    if newer and program ~= newest and program.guards:hold() then found = program end
+  end
+  return found, newest
+end
+
 local function program_for(self, given, n)
   local key = key_of(given, n)
-  local program = self.programs[key]
+  local variants = self.programs[key] or {}
+  local program, newest = valid(variants)
   if not program then
-    program = record(self.f, given, n)
+    if newest then count_change(self, newest.guards:change()) end
+    program = guarded_recording(self, given, n)
+    if #variants >= VARIANTS then drop_oldest(self, key) end
     if self.count >= self.limit then drop_oldest(self) end
-    self.programs[key], self.count = program, self.count + 1
+    variants = self.programs[key] or {}
+    variants[#variants + 1] = program
+    self.programs[key], self.count = variants, self.count + 1
   end
   self.uses = self.uses + 1
   program.used, self.last = self.uses, program
@@ -261,17 +331,26 @@ local compile_options = arguments.names "programs"
 --- submits the recorded tasks without Lua. It returns at once; item() or host() of a result waits
 --- for it. The function keeps the recordings of its `programs` most recently used shapes; a new
 --- shape frees the least recently used one. Pad data of many lengths to a few lengths.
---- Numbers are constants of the recording; a value that changes must be an argument (a tensor) or
---- an nn.scalar. Gradients are local to a call: each call starts without gradients, as after
+--- Lua values are constants of the recording. Every call compares those that f read with the values
+--- then: upvalues, globals, fields of tables and modules (numbers, strings, booleans, functions,
+--- tensors by identity, the first 1024 elements of lists), and those of the Lua functions that it
+--- called. If one differs, f is recorded again, which takes time, so a value that changes often
+--- should be an argument (a tensor) or an nn.scalar. Gradients are local to a call: each call starts without gradients, as after
 --- zero_grad(), and does not change .grad outside. So backward() and the optimizer's step() belong
 --- in the same function (with nn.accumulate for microbatches). Errors: arguments or results that
---- are not tensors.
+--- are not tensors; a call of math.random or a function that reads a file or the clock, whose
+--- result would be a constant.
 ---     local f = nn.compile(function(a, b) return (a * b):sum() end)
 ---     f(x, x):item()  --> 91
+---     local k = 1
+---     local scaled = nn.compile(function(a) return a * k end)
+---     scaled(x)
+---     k = 2
+---     scaled(x):at(1, 1)  --> 2
 function M.compile(f, options)
   arguments.callable("compile", f)
   local limit = arguments.options("compile", options, compile_options).programs or PROGRAMS
-  return setmetatable({f = f, programs = {}, count = 0, uses = 0, dropped = 0,
+  return setmetatable({f = f, programs = {}, count = 0, uses = 0, dropped = 0, changes = {},
                        limit = arguments.whole("compile", "programs", limit)}, Compiled)
 end
 
@@ -298,9 +377,10 @@ function Compiled:plan(...)
 end
 
 function Compiled:__tostring()
-  local info = debug.getinfo(type(self.f) == "function" and self.f or 1, "S")
-  return ("compiled function of %s:%d, recorded for %d shapes of its arguments"):format(
-    info.short_src, info.linedefined, self.count)
+  local shapes = 0
+  for _ in pairs(self.programs) do shapes = shapes + 1 end
+  return ("compiled function of %s, recorded for %d shapes of its arguments"):format(
+    place_of(self), shapes)
 end
 
 --- f:info() -> the result of f:plan() for the shapes of the last call.
