@@ -2,6 +2,7 @@
 -- (called by the constructor) and forward (called when an object is called).
 
 local arguments = require "nn.base.arguments"
+local blame = require "nn.base.blame"
 local cluster = require "nn.base.cluster"
 local kind = require "nn.core.kind"
 local layer = require "nn.core.layer_path"
@@ -15,6 +16,19 @@ local is_tensor = tensor.is_tensor
 local M = {text = nil}   -- set by show.lua: text(object) -> the printed form of a module
 local Module = {}
 Module.__index = Module
+
+local function same(...) return ... end
+
+-- Calls an object. Not by tail calls, so that errors find the object in this frame (blame.lua).
+local function call(object, ...)
+  if not object.forward then
+    local name = object.class_name
+    lib.misuse("%s has no forward; write function %s:forward(x) ... end", name, name)
+  end
+  if layer.named then return same(layer.call(object, object.forward, ...)) end
+  return same(object:forward(...))
+end
+blame.call = call
 
 --- nn.module(name) -> a class. Class(...) creates an object and calls its init(...); object(...)
 --- calls its forward(...). The parameters of an object are the tensors with requires_grad in its
@@ -32,13 +46,7 @@ function M.module(name)
     end,
   })
   class.__index = class
-  class.__call = function(object, ...)
-    if not object.forward then
-      lib.misuse("%s has no forward; write function %s:forward(x) ... end", name, name)
-    end
-    if layer.named then return layer.call(object, object.forward, ...) end
-    return object:forward(...)
-  end
+  class.__call = call
   class.__tostring = function(object) return M.text(object) end
   return class
 end
@@ -117,6 +125,7 @@ function layer.paths(object)
   walk(object, "", {}, function(field, path) out[field] = path end)
   return out
 end
+blame.paths = layer.paths
 
 --- shapes(make) -> {{path=, shape=}, ...} of the parameters of the module make(), in the order of
 --- creation. Creates no tensors, so that sizes cost nothing.
@@ -213,9 +222,9 @@ function Module:load(state)
   local own = self:parameters()
   for _, p in ipairs(own) do
     local source = by_path[p.path]
-    if not source then lib.fail("load: '%s' is missing", p.path) end
+    if not source then lib.deny("load: '%s' is missing", p.path) end
     local a, b = tensor.shape_text(source.shape), tensor.shape_text(p.tensor.shape)
-    if a ~= b then lib.fail("load: '%s' is %s, the model needs %s", p.path, a, b) end
+    if a ~= b then lib.deny("load: '%s' is %s, the model needs %s", p.path, a, b) end
   end
   tape.no_grad(function()
     for _, p in ipairs(own) do M.copy(p.tensor, by_path[p.path]) end

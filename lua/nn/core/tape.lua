@@ -125,7 +125,7 @@ local function nodes_behind(root)
     if not seen[node] then
       seen[node] = true
       if node.freed then
-        lib.fail("backward: the tape of this loss was already used and freed; compute the loss "
+        lib.deny("backward: the tape of this loss was already used and freed; compute the loss "
                  .. "again, or pass {retain = true} to the first backward()")
       end
       list[#list + 1] = node

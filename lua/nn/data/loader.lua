@@ -37,7 +37,7 @@ local Loader = {}
 Loader.__index = Loader
 
 local function wrong_id(self, id, position)
-  lib.fail("%s: token %d at position %d (from 0) is outside the vocabulary of %d; set model.vocab "
+  lib.deny("%s: token %d at position %d (from 0) is outside the vocabulary of %d; set model.vocab "
            .. "to the vocabulary size of the file", self.name, id, position, self.vocab)
 end
 
@@ -219,7 +219,7 @@ local function tokenizer_of(cfg)
 end
 
 local function text_source(text, name, words)
-  if #text == 0 then lib.fail("%s is empty", name) end
+  if #text == 0 then lib.deny("%s is empty", name) end
   local ids, count = words:encode(text, name)
   return {tokens = ids, count = count, name = name, fingerprint = fingerprint(text, #text)}
 end
@@ -246,7 +246,7 @@ end
 
 -- The training source, the validation source (nil: a part of the training source), the vocabulary.
 local function open_sources(cfg, known)
-  if cfg.text ~= "" and cfg.bin ~= "" then lib.fail("give data.text or data.bin, not both") end
+  if cfg.text ~= "" and cfg.bin ~= "" then lib.deny("give data.text or data.bin, not both") end
   if cfg.bin ~= "" then
     return bin_source(cfg.bin, "data.bin"),
            cfg.val ~= "" and bin_source(cfg.val, "data.val") or nil, known or tokenizer_of(cfg)
@@ -255,7 +255,7 @@ local function open_sources(cfg, known)
   local name = own and "nnlua's own sources" or ("data.text '%s'"):format(cfg.text)
   local packed = cfg.text:find "%.gz$" or cfg.text:find "%.zst$"
   if packed or not own and files.list(cfg.text) then
-    lib.fail("data.text '%s' is %s; convert it with recipes/tokens_prepare.lua, then use data.bin",
+    lib.deny("data.text '%s' is %s; convert it with recipes/tokens_prepare.lua, then use data.bin",
              cfg.text, packed and "compressed" or "a folder")
   end
   local text = own and M.own_text() or files.read(cfg.text, "data.text")
@@ -269,7 +269,7 @@ end
 
 local function need_length(name, count, context, hint)
   if count < context + 1 then
-    lib.fail("%s: %d tokens are too few for a context of %d, which needs at least %d; %s", name,
+    lib.deny("%s: %d tokens are too few for a context of %d, which needs at least %d; %s", name,
              count, context, context + 1, hint)
   end
 end
@@ -323,14 +323,14 @@ function M.data(given, options)
   end
   check_settings(cfg, options)
   if cfg.context > context then
-    lib.fail("data.context=%d is more than the model's context of %d", cfg.context, context)
+    lib.deny("data.context=%d is more than the model's context of %d", cfg.context, context)
   end
   if cfg.context > 0 then context = cfg.context end
   local source, val, words = open_sources(cfg, options.vocabulary)
   local vocab = options.vocab or 0
   if vocab == 0 then vocab = words and words.size or 50257 end
   if words and words.size > vocab then
-    lib.fail("%s has %d different symbols, but model.vocab is %d; use model.vocab=0", source.name,
+    lib.deny("%s has %d different symbols, but model.vocab is %d; use model.vocab=0", source.name,
              words.size, vocab)
   end
   local part = val and source.count or math.floor(source.count * cfg.split)
