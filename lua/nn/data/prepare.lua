@@ -272,21 +272,22 @@ end
 --- prepare(cfg) -> {train=, val=}, the numbers of tokens. Writes train.bin, val.bin (unless val is
 --- 0), the tokenizer, and tokens.json (a summary) to cfg.out. cfg: sources (see sources()),
 --- tokenizer (of nn.tokenizer, or a "byte" vocabulary), out, format, val, seed, field, separator.
---- Errors: no text for training or for validation; failures of the disk. They leave no file.
+--- Errors: no text for training or for validation; failures of the disk. They leave no file and no
+--- new folder.
 function M.prepare(cfg)
-  files.make_folder(cfg.out, "the output folder")
-  local tokenizer = cfg.tokenizer
+  local made, tokenizer = files.make_folder(cfg.out, "the output folder"), cfg.tokenizer
   local self = setmetatable({tokenizer = tokenizer, val = cfg.val, seed = cfg.seed, has_text = {},
                              field = cfg.field, documents = 0, room = 0}, Output)
-  if cfg.separator ~= "" and tokenizer.special then
-    self.separator_id = tokenizer.special[cfg.separator]
-      or lib.fail("the tokenizer has no special token '%s'; set separator=", cfg.separator)
-  end
   local function discard()
     if self.train then self.train:discard() end
     if self.validation then self.validation:discard() end
+    files.remove_empty(made)
   end
   return lib.guarded(discard, function()
+    if cfg.separator ~= "" and tokenizer.special then
+      self.separator_id = tokenizer.special[cfg.separator]
+        or lib.fail("the tokenizer has no special token '%s'; set separator=", cfg.separator)
+    end
     local function create(name)
       return token_file.create(files.join(cfg.out, name), cfg.format, tokenizer.size)
     end
