@@ -249,8 +249,9 @@ std::string script_file(const char* name) {
     return here || access(own.c_str(), F_OK) != 0 ? name : own;
 }
 
-// Calls load(name) of lua/nn/io/script.lua, and then the script.
+// Defines `nn`, calls load(name) of lua/nn/io/script.lua, and then the script.
 int run_script(lua_State* L, const char* name, int argc, char** argv, int first) {
+    if (const int code = run_text(L, "nn = require 'nn'", "=nn")) return code;
     lua_getglobal(L, "require");
     lua_pushliteral(L, "nn.io.script");
     if (const int code = call(L, 1, 1)) return code;

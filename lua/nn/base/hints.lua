@@ -95,6 +95,7 @@ function M.name(name)
   return names[name] and "; " .. names[name] or suggest.suggestion(name, _G)
 end
 
+local nil_element = "an element is nil; lists count from 1 to #list"
 -- Lua's messages for common mistakes, and hints. A function gets what the pattern captures.
 local habits = {
   {"attempt to compare %w+ with table$",
@@ -103,7 +104,8 @@ local habits = {
    "methods compare the elements of a tensor: x:gt(2), x:le(2)"},
   {"attempt to index local 'self' %(a nil value%)$",
    "was a method called with '.' instead of ':'?"},
-  {"field '%?' %(a nil value%)$", "lists count from 1; t[i] is nil outside 1 to #t"},
+  {"field '%?' %(a nil value%)$", nil_element}, {"attempt to index a nil value$", nil_element},
+  {"attempt to perform arithmetic on a nil value$", nil_element},
   {"attempt to index field 'tokenizer' %(a function value%)$",
    "use nn.tokenizer(FOLDER) and nn.train_tokenizer(TEXT, {size = N}), their new names"},
   {"global '([%w_]+)' %(a nil value%)$", M.name},

@@ -265,8 +265,9 @@ local function count_change(self, change)
   local path = change.path
   self.changes[path] = (self.changes[path] or 0) + 1
   if self.changes[path] ~= CHANGES then return end
-  warn(self, "'%s' changed %d times, now from %s to %s; each time it is recorded again, which takes "
-       .. "time. A tensor that changes should be an argument, a number an nn.scalar", path, CHANGES,
+  warn(self, "'%s' changed %d times, now from %s to %s; each time it is recorded again, which "
+       .. "takes time. A tensor that changes should be an argument, a number an nn.scalar", path,
+       CHANGES,
        arguments.describe(change.before), arguments.describe(change.now))
 end
 
@@ -275,9 +276,9 @@ local function check_writes(self, before)
   for _, change in ipairs(self.warned and {} or before:changes(64)) do
     if type(change.before) == "number" and type(change.now) == "number" then
       self.warned = true
-      return warn(self, "it changed '%s' from %g to %g while it was recorded; calls that replay the "
-                  .. "recording do not change it. Use an nn.scalar", change.path, change.before,
-                  change.now)
+      return warn(self, "it changed '%s' from %g to %g while it was recorded; calls that replay "
+                  .. "the recording do not change it. Use an nn.scalar", change.path,
+                  change.before, change.now)
     end
   end
 end
@@ -335,11 +336,11 @@ local compile_options = arguments.names "programs"
 --- then: upvalues, globals, fields of tables and modules (numbers, strings, booleans, functions,
 --- tensors by identity, the first 1024 elements of lists), and those of the Lua functions that it
 --- called. If one differs, f is recorded again, which takes time, so a value that changes often
---- should be an argument (a tensor) or an nn.scalar. Gradients are local to a call: each call starts without gradients, as after
---- zero_grad(), and does not change .grad outside. So backward() and the optimizer's step() belong
---- in the same function (with nn.accumulate for microbatches). Errors: arguments or results that
---- are not tensors; a call of math.random or a function that reads a file or the clock, whose
---- result would be a constant.
+--- should be an argument (a tensor) or an nn.scalar. Gradients are local to a call: each call starts
+--- without gradients, as after zero_grad(), and does not change .grad outside. So backward() and the
+--- optimizer's step() belong in the same function (with nn.accumulate for microbatches). Errors:
+--- arguments or results that are not tensors; a call of math.random or of a function that reads a
+--- file or the clock, whose result would be a constant.
 ---     local f = nn.compile(function(a, b) return (a * b):sum() end)
 ---     f(x, x):item()  --> 91
 ---     local k = 1

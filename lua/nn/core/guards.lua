@@ -205,9 +205,7 @@ local function first_change(guards, get, from)
 end
 
 --- guards:change() -> nil, or the first value that changed: {path=, before=, now=}.
-function Guards:change()
-  for _, found in ipairs(self:changes(1)) do return found end
-end
+function Guards:change() return self:changes(1)[1] end
 
 --- guards:changes(most) -> a list of up to `most` values that changed, as of change().
 function Guards:changes(most)

@@ -320,11 +320,12 @@ end
 --- override earlier ones: the defaults of the schema; the preset that the setting `preset` names;
 --- with `resume` of nn.run_fields, the settings of the resumed run (unless another preset is
 --- given); the list of arguments `a.b=value`, also written `--a.b=value` or `--a.b value`. `--name`
---- is short for `name=true`. `--help` or `-h` prints `about` (default: the comment at the top of the
---- script), presets and settings, and ends the program; `usage` replaces the arguments in its first
---- line. A group of the schema may start with lists of fields to include, such as nn.run_fields{}. A
---- preset is a nested table of values, with `about` and `base` (another preset to start from).
---- Errors: unknown names (with the nearest one), values of a wrong type or out of range.
+--- is short for `name=true`. `--help` or `-h` prints `about` (default: the comment at the top of
+--- the script), presets and settings, and ends the program; `usage` replaces the arguments in its
+--- first line. A group of the schema may start with lists of fields to include, such as
+--- nn.run_fields{}. A preset is a nested table of values, with `about` and `base` (another preset to
+--- start from). Errors: unknown names (with the nearest one), values of a wrong type or out of
+--- range.
 ---     local schema = {steps = 100, model = {layers = nn.field(12, "blocks")}}
 ---     nn.config(schema, {"model.layers=2"}).model.layers  --> 2
 ---     nn.config(schema, {"model.layer=2"})  --> error: ...did you mean 'model.layers'?

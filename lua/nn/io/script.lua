@@ -55,11 +55,10 @@ local function explain_missing(name)
   lib.misuse("there is no module '%s'%s", name, hint)
 end
 
---- load(name) -> the function of a script ("-": of standard input), or nil and the error. Defines
---- `nn` for it.
+table.insert(package.loaders, explain_missing)
+
+--- load(name) -> the function of a script ("-": of standard input), or nil and the error.
 function M.load(name)
-  _G.nn = require "nn"
-  table.insert(package.loaders, explain_missing)
   local chunk, err = loadfile(name ~= "-" and name or nil)
   if chunk then return chunk end
   return nil, err .. (files.exists(name) and syntax_hint(err, name) or other_script(name))

@@ -65,7 +65,7 @@ end
 --- unknown or invalid settings.
 function M.checked(class, given)
   local fields, out, names = class.fields(), {}, {}
-  given = arguments.options(who(class), given, fields)
+  given = arguments.options(who(class), given, fields, lib.deny)
   for name in pairs(fields) do names[#names + 1] = name end
   table.sort(names, function(a, b) return fields[a].order < fields[b].order end)
   for _, name in ipairs(names) do out[name] = setting(class, name, fields[name], given[name]) end

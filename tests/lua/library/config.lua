@@ -41,8 +41,9 @@ t.case("values keep the type of the default", function()
   t.same({cfg.optim.lr, cfg.model.layers, cfg.quiet, cfg.out, cfg.model.dropout},
          {1e-3, 100, true, "a=b", 0.5})
   t.same(read("--quiet").quiet, true)
-  t.same({read("--model.layers=3", "--quiet").model.layers, read("--model.layers", "3").model.layers,
-          read("--quiet", "out=x").out, read("--quiet", "false").quiet, read("--out", "x").out},
+  t.same({read("--model.layers=3", "--quiet").model.layers,
+          read("--model.layers", "3").model.layers, read("--quiet", "out=x").out,
+          read("--quiet", "false").quiet, read("--out", "x").out},
          {3, 3, "x", false, "x"})
   t.same(read("out=7").out, "7")
 end)
