@@ -323,8 +323,8 @@ end
 --- is short for `name=true`. `--help` or `-h` prints `about` (default: the comment at the top of
 --- the script), presets and settings, and ends the program; `usage` replaces the arguments in its
 --- first line. A group of the schema may start with lists of fields to include, such as
---- nn.run_fields{}. A preset is a nested table of values, with `about` and `base` (another preset to
---- start from). Errors: unknown names (with the nearest one), values of a wrong type or out of
+--- nn.run_fields{}. A preset is a nested table of values, with `about` and `base` (another preset
+--- to start from). Errors: unknown names (with the nearest one), values of a wrong type or out of
 --- range.
 ---     local schema = {steps = 100, model = {layers = nn.field(12, "blocks")}}
 ---     nn.config(schema, {"model.layers=2"}).model.layers  --> 2

@@ -32,7 +32,8 @@ local function blames(mistakes)
     local short = found:match "[^\n]*":gsub("^.*/(script%d+)", "%1")
     local place = ("%s:%d: "):format(name, line)
     if not found:find(place, 1, true) or not found:find(text, 1, true) then
-      bad[#bad + 1] = ("%s\n    gives   %s\n    expected line %d: %s"):format(code, short, line, text)
+      bad[#bad + 1] = ("%s\n    gives   %s\n    expected line %d: %s"):format(code, short, line,
+                                                                            text)
     end
   end
   t.check(#bad == 0, table.concat(bad, "\n  "))
