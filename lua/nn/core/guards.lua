@@ -58,54 +58,52 @@ local function in_class(object, name)
   end
 end
 
--- Adds the fields that methods of the object read to `all`: the methods with a name in `names`, and
--- those that these call. Adds the methods to `methods`.
-local function add_fields(object, names, all, methods)
-  local todo = {}
-  local function add(name)
-    if all[name] then return end
-    all[name] = true
-    todo[#todo + 1] = name
-  end
-  for name in pairs(names) do add(name) end
-  while #todo > 0 do
-    local name = table.remove(todo)
-    local method = in_class(object, name)
+-- How the methods of an object read it: adds their nodes to `node`, and the methods to `methods`.
+-- They are the methods that are named in the node, and `first`, if any.
+local function add_methods(object, node, methods, first)
+  local names = node:names()
+  if first then names[first] = true end
+  local found = false
+  for name in pairs(names) do
+    local method = not methods[name] and in_class(object, name)
     if type(method) == "function" and source_of(method) then
-      methods[name] = method
-      for field in pairs(reads.of(method).fields) do add(field) end
+      methods[name], found = method, true
+      node:add(reads.of(method).object)
     end
   end
+  if found then add_methods(object, node, methods) end
 end
 
--- How an object is read by code that reads `fields`: all fields, with those that its methods read;
--- the methods; `own`, of all fields those whose absence counts. Of a module only its own code tests
--- for a field: callers read fields of those names elsewhere.
-local function reading(self, object, fields)
+-- How an object is read by code that reads it as `node`: the node with what its methods read; the
+-- methods; `own`, the names whose absence counts. Of a module only its own code tests for a field:
+-- callers read fields of those names elsewhere.
+local function reading(self, object, node)
   local class = getmetatable(object)
-  if type(class) ~= "table" then return {all = fields, own = fields, methods = {}} end
+  if type(class) ~= "table" then return {node = node, own = node:names(), methods = {}} end
   self.of_class[class] = self.of_class[class] or {}
-  local found = self.of_class[class][fields]
+  local found = self.of_class[class][node]
   if found then return found end
-  found = {all = {}, own = {}, methods = {}}
-  add_fields(object, fields, found.all, found.methods)
+  found = {node = reads.node(), methods = {}}
+  found.node:add(node)
+  add_methods(object, found.node, found.methods)
   if module.is_module(object) then
-    add_fields(object, {forward = true}, found.own, found.methods)
-    for name in pairs(found.own) do found.all[name] = true end
-  else
-    found.own = found.all
+    local inner = reads.node()
+    add_methods(object, inner, {}, "forward")
+    found.own = inner:names()
+    add_methods(object, found.node, found.methods, "forward")
   end
-  self.of_class[class][fields] = found
+  found.own = found.own or found.node:names()
+  self.of_class[class][node] = found
   return found
 end
 
 local visit
 
-local function visit_field(self, object, key, path, fields, inside)
+local function visit_field(self, object, key, path, node, inside)
   local value = rawget(object, key)
-  path = path .. "." .. tostring(key)
+  path = (path == "" and "" or path .. ".") .. tostring(key)
   guard(self, object, key, value, path)
-  visit(self, value, path, fields, inside)
+  visit(self, value, path, node:below(key), inside)
 end
 
 -- inside: whether the table belongs to a module, so that its code may find tensors and modules in
@@ -116,19 +114,23 @@ local function visit_table(self, object, path, given, inside)
   if seen[object] then return end
   seen[object] = true
   local found = reading(self, object, given)
+  local node = found.node
   for name, method in pairs(found.methods) do
     if is_users(method) then visit(self, method, path .. "." .. name) end
   end
-  for key in pairs(found.all) do
+  local names = node:names()
+  for key in pairs(names) do
     if rawget(object, key) ~= nil or found.own[key] and in_class(object, key) == nil then
-      visit_field(self, object, key, path, found.all, inside)
+      visit_field(self, object, key, path, node, inside)
     end
   end
-  for i = 1, math.min(#object, LIST) do visit_field(self, object, i, path, found.all, inside) end
+  for i = 1, math.min(#object, LIST) do visit_field(self, object, i, path, node, inside) end
   if not inside then return end
   for key, value in pairs(object) do
-    if type(key) == "string" and not found.all[key] and type(value) == "table" then
-      visit_field(self, object, key, path, found.all, true)
+    if type(key) == "string" and not names[key] and type(value) == "table" then
+      local here = path .. "." .. key
+      if getmetatable(value) then guard(self, object, key, value, here) end
+      visit(self, value, here, node:below(key), true)
     end
   end
 end
@@ -138,7 +140,7 @@ local function visit_given(self, f, path)
   for i = 1, debug.getinfo(f, "u").nups do
     local _, value = debug.getupvalue(f, i)
     if module.is_module(value) or type(value) == "function" and is_users(value) then
-      visit(self, value, path, {})
+      visit(self, value, path, reads.node())
     end
   end
 end
@@ -150,20 +152,22 @@ local function visit_function(self, f, path)
   local read = reads.of(f)
   for i = 1, debug.getinfo(f, "u").nups do
     local name, value = debug.getupvalue(f, i)
-    if read.upvalues[name] then
+    local node = read.upvalues[name]
+    if node then
       guard(self, f, i, value, name)
-      visit(self, value, name, read.fields)
+      visit(self, value, name, node)
     end
   end
   local globals = getfenv(f)
-  for name in pairs(read.globals) do
+  for name, node in pairs(read.globals) do
     local value = rawget(globals, name)
     guard(self, globals, name, value, name)
-    visit(self, value, name, read.fields)
+    visit(self, value, name, node)
   end
 end
 
-function visit(self, value, path, fields, inside)
+-- node: how code reads the value; nil for a function.
+function visit(self, value, path, node, inside)
   if type(value) == "function" then return visit_function(self, value, path) end
   if type(value) ~= "table" or self.own[value] then return end
   if is_tensor(value) then
@@ -174,9 +178,9 @@ function visit(self, value, path, fields, inside)
   end
   local class = getmetatable(value)
   local of_library = type(class) == "table" and rawget(class, "type_name")
-  if of_library == "compiled function" then return visit(self, value.f, path, fields) end
+  if of_library == "compiled function" then return visit(self, value.f, path, node) end
   if not of_library then
-    visit_table(self, value, path, fields, inside or module.is_module(value))
+    visit_table(self, value, path, node, inside or module.is_module(value))
   end
 end
 
@@ -186,7 +190,7 @@ local function list() return {containers = {}, keys = {}, values = {}, paths = {
 function M.of(f)
   local self = setmetatable({f = f, present = list(), absent = list(), upvalues = list(), count = 0,
                              seen = {}, of_class = {}, own = own_tables()}, Guards)
-  visit(self, f, "it", {})
+  visit(self, f, module.is_module(f) and f.class_name or "", reads.node())
   self.seen, self.of_class, self.own = nil, nil, nil
   return self
 end
