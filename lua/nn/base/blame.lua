@@ -83,6 +83,25 @@ function M.place(with_models)
   end
 end
 
+--- variables() -> the set of the names of the local variables and upvalues of the innermost code
+--- outside the library.
+function M.variables()
+  local set = {}
+  for level = 3, DEEPEST do
+    local info = debug.getinfo(level, "Sf")
+    if not info then return set end
+    if info.what ~= "C" and not is_own(info.source) then
+      for i = 1, DEEPEST do
+        local name = debug.getlocal(level, i)
+        local upvalue = debug.getupvalue(info.func, i)
+        if not name and not upvalue then return set end
+        set[name or upvalue], set[upvalue or name] = true, true
+      end
+    end
+  end
+  return set
+end
+
 --- in_recipe(source) -> whether code is one of nnlua's own recipes.
 function M.in_recipe(source) return is_in(source, "recipes") end
 

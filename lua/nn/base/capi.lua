@@ -94,7 +94,7 @@ end
 --- other error values are returned unchanged.
 function M.traced(e)
   if type(e) ~= "string" or M.is_interrupt(e) then return e end
-  e = e .. hints.advice(e) .. blame.module()
+  e = e .. hints.advice(e, blame.variables()) .. blame.module()
   local lines = {}
   for line in debug.traceback("", 2):gmatch "[^\n]+" do
     if not is_noise(line) then lines[#lines + 1] = line end

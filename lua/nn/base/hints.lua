@@ -90,9 +90,12 @@ local names = {
   enumerate = "write for i, x in ipairs(list) do ... end", np = "the library is nn",
 }
 
---- name(name) -> a hint for an unknown global variable, or "".
-function M.name(name)
-  return names[name] and "; " .. names[name] or suggest.suggestion(name, _G)
+--- name(name, variables) -> a hint for an unknown global variable, or "". variables: a set of the
+--- local ones.
+function M.name(name, variables)
+  if names[name] then return "; " .. names[name] end
+  local near = suggest.suggestion(name, variables or {})
+  return near ~= "" and near or suggest.suggestion(name, _G)
 end
 
 local nil_element = "an element is nil; lists count from 1 to #list"
@@ -113,12 +116,13 @@ local habits = {
    function(name) return M.equivalent("model", name) end},
 }
 
---- advice(text) -> a hint to append to the text of a Lua error, or "".
-function M.advice(text)
+--- advice(text, variables) -> a hint to append to the text of a Lua error, or "". variables: see
+--- name().
+function M.advice(text, variables)
   for _, habit in ipairs(habits) do
     local hint, captured = habit[2], text:match(habit[1])
     if captured then
-      return type(hint) == "function" and (hint(captured) or "") or "; " .. hint
+      return type(hint) == "function" and (hint(captured, variables) or "") or "; " .. hint
     end
   end
   return ""

@@ -13,6 +13,7 @@ local kind = require "nn.core.kind"
 local tape = require "nn.core.tape"
 local layer = require "nn.core.layer_path"
 local layers = require "nn.core.layers"
+local recordings = require "nn.core.recordings"
 local tensor = require "nn.core.tensor"
 local unrepeatable = require "nn.core.unrepeatable"
 local C, check = lib.C, lib.check
@@ -22,9 +23,6 @@ local M = {}
 local Compiled = {type_name = "compiled function"}
 Compiled.__index = Compiled
 local PROGRAMS = 32              -- default of the option `programs`
-local COLLECT_EVERY = 4          -- dropped programs
-local VARIANTS = 4               -- programs of the same shapes, which read different Lua values
-local CHANGES = 8                -- of one value, before a warning
 
 -- The key of a program: shapes, dtypes and tilings of its arguments, and whether dropout is on.
 local function key_of(given, n)
@@ -233,96 +231,24 @@ function M.shard_begins(shard, shards)
   if engine.recording() then check(C.nn_record_shard(shard, shards)) end
 end
 
--- Frees the least recently used program, of those with this key or of all. Waits for tasks in
--- flight.
-local function drop_oldest(self, only)
-  local oldest, at, of
-  for key, variants in pairs(only and {[only] = self.programs[only]} or self.programs) do
-    for i, program in ipairs(variants) do
-      if not oldest or program.used < oldest.used then oldest, at, of = program, i, key end
-    end
-  end
-  table.remove(self.programs[of], at)
-  if not only and #self.programs[of] == 0 then self.programs[of] = nil end
-  self.count, self.dropped = self.count - 1, self.dropped + 1
-  check(C.nn_release(ffi.gc(oldest.ref, nil)))
-  -- The engine frees the temporaries of a recording only after Lua collects its references to them.
-  if self.dropped % COLLECT_EVERY == 0 then collectgarbage() end
-end
-
-local function place_of(self)
-  local info = debug.getinfo(type(self.f) == "function" and self.f or 1, "S")
-  return ("%s:%d"):format(info.short_src, info.linedefined)
-end
-
-local function warn(self, format, ...)
-  if cluster.ranks().rank > 0 then return end
-  io.stderr:write("warning: compiled function of ", place_of(self), ": ", format:format(...), "\n")
-end
-
--- Warns once about a value that makes a function record again and again.
-local function count_change(self, change)
-  local path = change.path
-  self.changes[path] = (self.changes[path] or 0) + 1
-  if self.changes[path] ~= CHANGES then return end
-  warn(self, "'%s' changed %d times, now from %s to %s; each time it is recorded again, which "
-       .. "takes time. A tensor that changes should be an argument, a number an nn.scalar", path,
-       CHANGES,
-       arguments.describe(change.before), arguments.describe(change.now))
-end
-
--- Warns once about a number that a recording changed: calls that replay it do not.
-local function check_writes(self, before)
-  for _, change in ipairs(self.warned and {} or before:changes(64)) do
-    if type(change.before) == "number" and type(change.now) == "number" then
-      self.warned = true
-      return warn(self, "it changed '%s' from %g to %g while it was recorded; calls that replay "
-                  .. "the recording do not change it. Use an nn.scalar", change.path,
-                  change.before, change.now)
-    end
-  end
-end
-
--- Records f for these arguments, with guards for the Lua values that it read.
+-- Records the function for these arguments, with guards for the Lua values that it read.
 local function guarded_recording(self, given, n)
   local before = guards.of(self.f)
   unrepeatable.refuse(before)
   local program = unrepeatable.watch(function() return record(self.f, given, n) end)
-  check_writes(self, before)
+  recordings.check_writes(self, before)
   program.guards = guards.of(self.f)
   return program
 end
 
--- The most recently used of some programs whose guards hold, or nil; and the most recent one.
-local function valid(variants)
-  local found, newest
-  for _, program in ipairs(variants) do
-    if not newest or program.used > newest.used then newest = program end
-  end
-  if newest and newest.guards:hold() then return newest end
-  for _, program in ipairs(variants) do
-    local newer = not found or program.used > found.used
-    if newer and program ~= newest and program.guards:hold() then found = program end
-  end
-  return found, newest
-end
-
 local function program_for(self, given, n)
   local key = key_of(given, n)
-  local variants = self.programs[key] or {}
-  local program, newest = valid(variants)
+  local program = recordings.find(self, key)
   if not program then
-    if newest then count_change(self, newest.guards:change()) end
     program = guarded_recording(self, given, n)
-    if #variants >= VARIANTS then drop_oldest(self, key) end
-    if self.count >= self.limit then drop_oldest(self) end
-    variants = self.programs[key] or {}
-    variants[#variants + 1] = program
-    self.programs[key], self.count = variants, self.count + 1
+    recordings.add(self, key, program)
   end
-  self.uses = self.uses + 1
-  program.used, self.last = self.uses, program
-  return program
+  return recordings.use(self, program)
 end
 
 local compile_options = arguments.names "programs"
@@ -351,8 +277,8 @@ local compile_options = arguments.names "programs"
 function M.compile(f, options)
   arguments.callable("compile", f)
   local limit = arguments.options("compile", options, compile_options).programs or PROGRAMS
-  return setmetatable({f = f, programs = {}, count = 0, uses = 0, dropped = 0, changes = {},
-                       limit = arguments.whole("compile", "programs", limit)}, Compiled)
+  arguments.whole("compile", "programs", limit)
+  return setmetatable(recordings.new(f, limit), Compiled)
 end
 
 function Compiled:__call(...)
@@ -378,10 +304,8 @@ function Compiled:plan(...)
 end
 
 function Compiled:__tostring()
-  local shapes = 0
-  for _ in pairs(self.programs) do shapes = shapes + 1 end
   return ("compiled function of %s, recorded for %d shapes of its arguments"):format(
-    place_of(self), shapes)
+    recordings.place(self), recordings.shapes(self))
 end
 
 --- f:info() -> the result of f:plan() for the shapes of the last call.

@@ -89,6 +89,7 @@ t.case("names and options", function()
     {1, 'require("models.gpt2") {layer = 1}', "did you mean 'layers'?"},
     {1, 'require "models.gtp2"', "there is no module 'models.gtp2'; did you mean 'models.gpt2'?"},
     {2, "local x = nn.ones(2) | pritn(x)", "did you mean 'print'?"},
+    {2, "local model = nn.Linear(1, 1) | modle(nn.ones(1, 1))", "did you mean 'model'?"},
     {1, 'nn.tokenizer.load "gpt2"', "nn.tokenizer(FOLDER)"},
     {1, "nn.place()", "use nn.run_tasks_on, its new name"},
     {1, "nn.sgemm_gflops()", "use nn.product_gflops, its new name"},
