@@ -47,6 +47,7 @@ end
 function M.open()
   M.prepare()
   _G.nn = require "nn"
+  require "nn.io.script"         -- near names of modules that `require` does not find
   if getmetatable(_G) == nil then setmetatable(_G, {__index = unknown}) end
 end
 

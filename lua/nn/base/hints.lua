@@ -98,7 +98,7 @@ function M.name(name, variables)
   return near ~= "" and near or suggest.suggestion(name, _G)
 end
 
-local nil_element = "an element is nil; lists count from 1 to #list"
+local nil_element = "if it is an element of a list: they count from 1 to #list"
 -- Lua's messages for common mistakes, and hints. A function gets what the pattern captures.
 local habits = {
   {"attempt to compare %w+ with table$",

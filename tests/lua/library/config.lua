@@ -112,11 +112,15 @@ t.case("settings convert to JSON and back without change", function()
 end)
 
 t.case("--help lists every setting with its meaning and value", function()
-  local status, output = t.shell([[$NNLUA -e 'nn.config({model = {layers = nn.field(12, "blocks")},
-    rate = nn.field(0.5, "of change", {choices = {0.5, 1}})}, {"--help", "model.layers=7"})']])
-  t.same(status, 0)
-  t.check(output:find "model%.layers=7%s+blocks\n", output)
-  t.check(output:find "rate=0%.5%s+of change: 0%.5, 1\n", output)
+  for _, word in ipairs {"--help", "-h"} do
+    local status, output = t.shell(([[$NNLUA -e '
+      nn.config({model = {layers = nn.field(12, "blocks")},
+                 rate = nn.field(0.5, "of change", {choices = {0.5, 1}})},
+                {"%s", "model.layers=7"})']]):format(word))
+    t.same(status, 0)
+    t.check(output:find "model%.layers=7%s+blocks\n", output)
+    t.check(output:find "rate=0%.5%s+of change: 0%.5, 1\n", output)
+  end
 end)
 
 local function check_meanings(fields, group)

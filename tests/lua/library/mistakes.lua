@@ -119,7 +119,7 @@ t.case("Lua's and nnlua's own ways", function()
     {1, "print(nn.ones(1) == nn.ones(1))", "a:eq(b)"},
     {2, "local x = nn.ones(2) | x[1] = 5", "x:assign_"},
     {2, "local x = nn.ones(2) | print(x[0])", "rows count from 1; x[1] is the first one"},
-    {2, "local list = {{1}} | print(list[0][1])", "lists count from 1 to #list"},
+    {2, "local list = {{1}} | print(list[0][1])", "count from 1 to #list"},
     {2, "local x = nn.ones(2) | for k in pairs(x) do print(k) end", "ipairs(x) iterates"},
     {3, "local w = nn.ones(2, {grad = true}) | local y = w * 2 | y:backward()",
      "only a loss of one element"},
