@@ -220,7 +220,7 @@ function Tensor:backward(options)
   end
   if not self.node then
     lib.misuse("backward: the tensor does not depend on anything that needs a gradient "
-               .. "(grad = true)")
+               .. "(grad = true); nor does a gradient: there are no second derivatives")
   end
   local retain = arguments.options("backward", options, {retain = true}).retain
   M.no_grad(function()

@@ -124,6 +124,8 @@ t.case("Lua's and nnlua's own ways", function()
     {3, "local w = nn.ones(2, {grad = true}) | local y = w * 2 | y:backward()",
      "only a loss of one element"},
     {1, "nn.ones(1):backward()", "grad = true"},
+    {3, "local w = nn.ones(1, {grad = true}) | w:square():sum():backward() | "
+     .. "w.grad:sum():backward()", "there are no second derivatives"},
     {4, "local w = nn.ones(1, {grad = true}) | local loss = w:square():sum() | loss:backward() | "
      .. "loss:backward()", "retain = true"},
     {2, "local o = nn.SGD(nn.Linear(1, 1)) | o:step()", "call loss:backward() first"},
