@@ -191,7 +191,7 @@ t.case("checking the guards takes less than 1 % of a step of the preset char", f
     table.sort(seconds)
     return seconds[math.ceil(count / 2)]
   end
-  local of_step = median(15, function() compiled(ids):item() end)
+  local of_step = median(7, function() compiled(ids):item() end)
   local of_guards = median(101, function() t.check(own:hold()) end)
   t.check(own.count > 200, "guards: " .. own.count)
   t.check(of_guards < 0.01 * of_step, ("%.1f us, a step %.1f ms"):format(1e6 * of_guards,

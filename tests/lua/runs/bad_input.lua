@@ -253,6 +253,17 @@ t.case("an invalid number of workers, and a script without its extension", funct
                             .. "you mean 'recipes/runs.lua'?\n"})
 end)
 
+t.case("scripts have nn, and errors explain what cannot be loaded", function()
+  files.write(folder .. "/own.lua", "local x = nn.ones(1)\nprint(x:item())\n")
+  files.write(folder .. "/python.lua", "local x = 1\nx += 1\n")
+  local _, output = t.shell(([[cd %s; for script in own python own_ recipes/gpt2_trian
+    do $NNLUA $script.lua; done; echo 'print(nn.ones(1):item() + 1)' | $NNLUA -]]):format(folder))
+  t.same(output, "1\nnnlua: python.lua:2: '=' expected near '+'; Lua has no +=; write x = x + 1\n"
+         .. "nnlua: cannot open own_.lua: No such file or directory; did you mean 'own.lua'?\n"
+         .. "nnlua: cannot open recipes/gpt2_trian.lua: No such file or directory; did you mean "
+         .. "'recipes/gpt2_train.lua'?\n2\n")
+end)
+
 t.case("more workers than cores give one warning", function()
   local status, output = t.shell [[
     NNLUA_CPUS=$((2 * $(nproc))) $NNLUA -e '
