@@ -2,7 +2,8 @@
 --
 -- LuaJIT drops the frame of a function that ends in `return f(x)`, so the line of a module's
 -- `return self.down(h)` is not on the stack. The call of the module is (lua/nn/core/module.lua),
--- and the line is then read from the bytecode of its forward.
+-- and the line is then read from the bytecode of its forward. Of other functions, the name is known
+-- by which they were called.
 
 local host = require "nn.host"
 local util = require "jit.util"
@@ -65,6 +66,36 @@ local function in_forward(object, inner, with_models)
   return info.short_src .. ":" .. tail_line(forward, inner and name_in(object, inner)), info.source
 end
 
+-- The value that code at `level` called by a name, or nil.
+local function called_value(level, code, name, kind)
+  local value
+  if kind == "local" then
+    for i = 1, DEEPEST do
+      local found, local_value = debug.getlocal(level + 1, i)
+      if not found then return value end
+      if found == name then value = local_value end
+    end
+  elseif kind == "upvalue" then
+    for i = 1, debug.getinfo(code, "u").nups do
+      local found, upvalue = debug.getupvalue(code, i)
+      if found == name then return upvalue end
+    end
+  elseif kind == "global" then
+    return rawget(getfenv(code), name)
+  end
+end
+
+-- The place in a function that code at `level` called and that ended in a tail call, so that the
+-- next frame belongs to another function; or nil.
+local function in_tail_call(level, code, with_models)
+  local next_frame = debug.getinfo(level, "nf")
+  local f = called_value(level + 1, code, next_frame.name, next_frame.namewhat)
+  if type(f) ~= "function" or f == next_frame.func then return nil end
+  local info = debug.getinfo(f, "S")
+  if info.what == "C" or is_own(info.source, with_models) or #tail_calls(f) == 0 then return nil end
+  return info.short_src .. ":" .. tail_line(f), info.source
+end
+
 --- place(with_models) -> "script.lua:12" and its source: the innermost code outside the library, or
 --- nil. with_models: whether the library includes models/.
 function M.place(with_models)
@@ -78,6 +109,8 @@ function M.place(with_models)
       if place then return place, source end
       inner = object
     elseif info.what ~= "C" and info.currentline > 0 and not is_own(info.source, with_models) then
+      local place, source = in_tail_call(level, info.func, with_models)
+      if place then return place, source end
       return info.short_src .. ":" .. info.currentline, info.source
     end
   end

@@ -1,5 +1,6 @@
 -- Loads the script that the program runs, and explains what it cannot load: a file or module with a
 -- misspelt name, the syntax of another language.
+local file_type = require "nn.io.file_type"
 local files = require "nn.io.files"
 local hints = require "nn.base.hints"
 local host = require "nn.host"
@@ -28,7 +29,7 @@ end
 -- A hint for a syntax error, by the line that it names.
 local function syntax_hint(err, name)
   local number, at = tonumber(err:match ":(%d+): "), 0
-  for line in (files.exists(name) and io.lines(name) or function() end) do
+  for line in io.lines(name) do
     at = at + 1
     if at == number then return hints.syntax(line) end
   end
@@ -61,7 +62,7 @@ table.insert(package.loaders, explain_missing)
 function M.load(name)
   local chunk, err = loadfile(name ~= "-" and name or nil)
   if chunk then return chunk end
-  return nil, err .. (files.exists(name) and syntax_hint(err, name) or other_script(name))
+  return nil, err .. (file_type.of(name) == "file" and syntax_hint(err, name) or other_script(name))
 end
 
 return M

@@ -58,6 +58,21 @@ t.case("shapes and dtypes", function()
   }
 end)
 
+t.case("tail calls in functions", function()
+  blames {
+    {2, "local function product(a, b) | return a:matmul(b) | end | "
+     .. "local y = product(nn.ones(2, 3), nn.ones(2, 3))", "the inner sizes 3 and 2"},
+    {3, "local net = nn.Linear(3, 4) | local function call(x) | return net(x) | end | "
+     .. "local function outer() local y = call(nn.ones(2, 2)) return y end | local z = outer()",
+     "the last size of x must be 3"},
+    {2, "function product(a, b) | return a:matmul(b) | end | "
+     .. "local y = product(nn.ones(2, 3), nn.ones(2, 3))", "the inner sizes 3 and 2"},
+    {5, "local function product(a, b) | local c = a:matmul(b) | return c:sum() | end | "
+     .. "local y = nn.ones(2):matmul(nn.ones(3)) | product(y, y)", "matmul"},
+  }
+  rawset(_G, "product", nil)
+end)
+
 t.case("tail calls in modules", function()
   local head = 'local Net, MLP = nn.module "Net", nn.module "MLP" | '
     .. "function MLP:init() self.up, self.down = nn.Linear(3, 4), nn.Linear(5, 3) end | "
