@@ -26,12 +26,16 @@ local function is_users(f)
   return source ~= nil and source:sub(1, #library) ~= library
 end
 
+local lua = {[_G] = true}        -- Lua's own tables
+for name in ("string table math io os debug coroutine bit package ffi jit"):gmatch "%a+" do
+  lua[package.loaded[name] or require(name)] = true
+end
+
 -- The tables of the library and of Lua, as the keys of a set.
 local function own_tables()
-  local set = {[_G] = true}
+  local set = setmetatable({}, {__index = lua})
   for name, value in pairs(package.loaded) do
-    local own = name:find "^nn$" or name:find "^nn%." or name:find "^jit" or _G[name] == value
-    if type(value) == "table" and (own or name == "ffi") then set[value] = true end
+    if type(value) == "table" and (name == "nn" or name:find "^nn%.") then set[value] = true end
   end
   return set
 end
@@ -46,14 +50,14 @@ local function guard(self, container, key, value, path)
   list.containers[n], list.keys[n], list.values[n], list.paths[n] = container, key, value, path
 end
 
--- The value of a name in the class of an object and its ancestors, or nil.
+-- The value of a name in the class of an object and its ancestors, and the one that has it; or nil.
 local function in_class(object, name)
   local class = getmetatable(object)
   if type(class) ~= "table" then return nil end
   local index = module.is_module(object) and class or rawget(class, "__index")
   while type(index) == "table" do
     local value, above = rawget(index, name), getmetatable(index)
-    if value ~= nil then return value end
+    if value ~= nil then return value, index end
     index = type(above) == "table" and rawget(above, "__index")
   end
 end
@@ -93,6 +97,10 @@ local function reading(self, object, node)
     add_methods(object, found.node, found.methods, "forward")
   end
   found.own = found.own or found.node:names()
+  for name, method in pairs(found.methods) do
+    local _, owner = in_class(object, name)
+    guard(self, owner, name, method, (class.class_name or "class") .. "." .. name)
+  end
   self.of_class[class][node] = found
   return found
 end

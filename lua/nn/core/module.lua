@@ -13,9 +13,16 @@ local tape = require "nn.core.tape"
 local tensor = require "nn.core.tensor"
 local is_tensor = tensor.is_tensor
 
-local M = {text = nil}   -- set by show.lua: text(object) -> the printed form of a module
+local M = {
+  text = nil,          -- set by show.lua: text(object) -> the printed form of a module
+  reloads = 0,         -- how often the prompt has loaded an edited file again
+}
 local Module = {}
 Module.__index = Module
+
+--- class_table(name) -> the table of a new class. The prompt replaces this function: a class of a
+--- file that is loaded again stays the same table.
+function M.class_table() return {} end
 
 local function same(...) return ... end
 
@@ -37,7 +44,7 @@ blame.call = call
 ---     function Twice:forward(v) return v * 2 end
 ---     Twice()(x):sum()  --> 42
 function M.module(name)
-  local class = setmetatable({class_name = name}, {
+  local class = setmetatable(M.class_table(name), {
     __index = Module,
     __call = function(class, ...)
       local object = setmetatable({}, class)
@@ -45,8 +52,7 @@ function M.module(name)
       return object
     end,
   })
-  class.__index = class
-  class.__call = call
+  class.class_name, class.__index, class.__call = name, class, call
   class.__tostring = function(object) return M.text(object) end
   return class
 end

@@ -5,6 +5,7 @@ local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local cluster = require "nn.base.cluster"
 local lib = require "nn.base.capi"
+local module = require "nn.core.module"
 local C, check = lib.C, lib.check
 
 local M = {}
@@ -15,7 +16,8 @@ local CHANGES = 8                -- of one value, before a warning
 --- new(f, limit) -> the fields of a compiled function that keeps up to `limit` programs.
 --- programs[key]: a list of programs, which differ in the Lua values that they read.
 function M.new(f, limit)
-  return {f = f, limit = limit, programs = {}, count = 0, uses = 0, dropped = 0, changes = {}}
+  return {f = f, limit = limit, programs = {}, count = 0, uses = 0, dropped = 0, changes = {},
+          reloads = module.reloads}
 end
 
 --- place(self) -> "script.lua:12", where the function is defined.
@@ -71,16 +73,6 @@ end
 local function any() return true end
 local function is_valid(program) return program.guards:hold() end
 
---- find(self, key) -> a valid program, or nil.
-function M.find(self, key)
-  local variants = self.programs[key] or {}
-  local last = newest(variants, any)
-  if not last or is_valid(last) then return last end
-  local program = newest(variants, is_valid)
-  if not program then count_change(self, last.guards:change()) end
-  return program
-end
-
 -- Frees the least recently used program with this key, or of all. Waits for tasks in flight.
 local function drop_oldest(self, only)
   local oldest, at, of
@@ -95,6 +87,24 @@ local function drop_oldest(self, only)
   check(C.nn_release(ffi.gc(oldest.ref, nil)))
   -- The engine frees the temporaries of a recording only after Lua collects its references to them.
   if self.dropped % COLLECT_EVERY == 0 then collectgarbage() end
+end
+
+-- Frees all programs if modules were loaded again since they were recorded: they run earlier code.
+local function drop_outdated(self)
+  if self.reloads == module.reloads then return end
+  while self.count > 0 do drop_oldest(self) end
+  self.reloads, self.last = module.reloads, nil
+end
+
+--- find(self, key) -> a valid program, or nil.
+function M.find(self, key)
+  drop_outdated(self)
+  local variants = self.programs[key] or {}
+  local last = newest(variants, any)
+  if not last or is_valid(last) then return last end
+  local program = newest(variants, is_valid)
+  if not program then count_change(self, last.guards:change()) end
+  return program
 end
 
 --- add(self, key, program): keeps a new program.

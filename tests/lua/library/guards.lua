@@ -75,6 +75,9 @@ t.case("values that called functions, methods and wrapped functions read are fol
     k = now
     for _, f in ipairs(functions) do t.same(f(x):item(), now) end
   end
+  function Scale:factor() return self.by * k * 0.5 end
+  t.same(functions[2](x), {2})
+  function Scale:factor() return self.by * k end
   scale.by = 10
   t.same(functions[2](x), {40})
   t.same(functions[3](x), {40})
