@@ -153,8 +153,8 @@ void call_without_signals(lua_CFunction function, const char* argument) {
 }
 
 // Prints an error and returns the exit code for it.
-int report(const char* text, const std::string& hint = "") {
-    const std::string message = (text ? text : "(no message)") + hint;
+int report(const char* text) {
+    const std::string message = text ? text : "(no message)";
     std::fflush(stdout);
     if (nn::ranks().rank > 0) nn::control::fail_all(message);  // rank 0 prints it
     std::fprintf(stderr, "nnlua: %s\n", message.c_str());
@@ -164,11 +164,13 @@ int report(const char* text, const std::string& hint = "") {
     return code;
 }
 
-int call(lua_State* L, int arguments) {
+// Calls a function, which leaves `results` on the stack. Returns an exit code: 0, or after an error
+// that of report().
+int call(lua_State* L, int arguments, int results = 0) {
     const int handler = lua_gettop(L) - arguments;
     lua_pushcfunction(L, add_traceback);
     lua_insert(L, handler);
-    const int status = lua_pcall(L, arguments, 0, handler);
+    const int status = lua_pcall(L, arguments, results, handler);
     lua_remove(L, handler);
     return status == 0 ? 0 : report(lua_tostring(L, -1));
 }
@@ -247,12 +249,17 @@ std::string script_file(const char* name) {
     return here || access(own.c_str(), F_OK) != 0 ? name : own;
 }
 
+// Defines `nn`, calls load(name) of lua/nn/io/script.lua, and then the script.
 int run_script(lua_State* L, const char* name, int argc, char** argv, int first) {
-    if (luaL_loadfile(L, std::strcmp(name, "-") == 0 ? nullptr : name) != 0) {
-        const std::string longer = std::string(name) + ".lua";
-        const bool meant = access(name, F_OK) != 0 && access(longer.c_str(), F_OK) == 0;
-        return report(lua_tostring(L, -1), meant ? "; did you mean '" + longer + "'?" : "");
-    }
+    if (const int code = run_text(L, "nn = require 'nn'", "=nn")) return code;
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "nn.io.script");
+    if (const int code = call(L, 1, 1)) return code;
+    lua_getfield(L, -1, "load");
+    lua_pushstring(L, name);
+    if (const int code = call(L, 1, 2)) return code;
+    if (lua_isnil(L, -2)) return report(lua_tostring(L, -1));
+    lua_pop(L, 1);
     for (int i = first; i < argc; ++i) lua_pushstring(L, argv[i]);
     return call(L, argc - first);
 }

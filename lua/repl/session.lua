@@ -6,7 +6,6 @@ local code = require "repl.code"
 local host = require "nn.host"
 local lengths = require "repl.lengths"
 local lib = require "nn.base.capi"
-local suggest = require "nn.base.suggest"
 local pretty = require "repl.pretty"
 local terminal = require "nn.base.terminal"
 
@@ -34,24 +33,21 @@ end
 
 -- Names from other prompts, and hints.
 local leave, tour = "; Ctrl-D leaves", "; ? shows an overview, ?NAME shows help on a name"
-local meant = {exit = leave, quit = leave, help = tour, dir = "; %who lists your variables",
-               torch = "; the library is nn", import = "; load modules with require \"NAME\"",
-               None = "; it is nil", True = "; it is true", False = "; it is false",
-               len = "; the length of a list is #list, a tensor's size x:dim(1)",
-               range = "; write for i = 1, n do ... end"}
+local meant = {exit = leave, quit = leave, help = tour, dir = "; %who lists your variables"}
 
 -- Unknown names are errors in typed code; elsewhere they are nil, as always in Lua.
 local function unknown(_, name)
   if declared[name] or name == "ans" or type(name) ~= "string" then return nil end
   local caller = debug.getinfo(2, "S")
   if not caller or caller.source ~= "=nn>" then return nil end
-  lib.misuse("there is no variable '%s'%s", name, meant[name] or suggest.suggestion(name, _G))
+  lib.misuse("there is no variable '%s'%s", name, meant[name] or hints.name(name))
 end
 
 --- open(): defines `nn`, and makes unknown names errors.
 function M.open()
   M.prepare()
   _G.nn = require "nn"
+  require "nn.io.script"         -- near names of modules that `require` does not find
   if getmetatable(_G) == nil then setmetatable(_G, {__index = unknown}) end
 end
 

@@ -53,15 +53,16 @@ end
 --- nn.options(who, given, known) -> given (a table of options), or {} for nil. Errors: a name that
 --- is not a key of `known`; the error names the function `who` and suggests the nearest name.
 ---     nn.options("rotate", {angel = 1}, {angle = true})  --> error: ...did you mean 'angle'?
-function M.options(who, given, known)
+function M.options(who, given, known, raise)     -- raise: lib.misuse or lib.deny
+  raise = raise or lib.misuse
   if given == nil then return {} end
   local class = type(given) == "table" and getmetatable(given) or {}
   if type(given) ~= "table" or class.class_name or class.type_name or rawget(given, 1) ~= nil then
-    lib.misuse("%s: options are a table {name = value, ...}, not %s", who, M.describe(given))
+    raise("%s: options are a table {name = value, ...}, not %s", who, M.describe(given))
   end
   for name in pairs(given) do
     if not known[name] then
-      lib.misuse("%s: has no option '%s'%s", who, tostring(name), suggest.choices(name, known))
+      raise("%s: has no option '%s'%s", who, tostring(name), suggest.choices(name, known))
     end
   end
   return given

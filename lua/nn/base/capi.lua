@@ -3,6 +3,7 @@
 -- errors, and counts tensor memory, which LuaJIT's collector cannot see.
 
 local ffi = require "ffi"
+local blame = require "nn.base.blame"
 local hints = require "nn.base.hints"
 local host = require "nn.host"
 
@@ -33,38 +34,34 @@ ffi.cdef "int isatty(int fd);"
 local C = ffi.C
 M.C = C
 
+-- An error behaves as its text: e:find "...", e .. "...".
 local Error = {}
 Error.__index = Error
 Error.__tostring = function(e)
   local text = e.where and (e.where .. ": " .. e.message) or e.message
   return e.trace and text .. "\n" .. e.trace or text
 end
-
 Error.__concat = function(a, b) return tostring(a) .. tostring(b) end
+for name, f in pairs(string) do
+  Error[name] = function(e, ...) return f(tostring(e), ...) end
+end
 
--- "script.lua:12": the innermost frame outside the library and C.
-local function user_frame()
-  local library = "@" .. host.root .. "/lua/"
-  for level = 3, 60 do
-    local info = debug.getinfo(level, "Sl")
-    if not info then return nil end
-    local own = info.source:sub(1, #library) == library or info.source == "=repl"
-    if info.what ~= "C" and info.currentline > 0 and not own then
-      return info.short_src .. ":" .. info.currentline
-    end
-  end
+-- Raises an error with a text made by string.format.
+local function raise(where, format, ...)
+  local message = select("#", ...) > 0 and format:format(...) or format
+  error(setmetatable({message = message, where = where}, Error), 0)
 end
 
 --- nn.fail(format, ...) raises a user-facing error with a text made by string.format. It prints
 --- without position and traceback.
 ---     nn.fail("%d is too many", 7)  --> error: 7 is too many
-function M.fail(format, ...)
-  error(setmetatable({message = select("#", ...) > 0 and format:format(...) or format}, Error), 0)
-end
+function M.fail(format, ...) raise(nil, format, ...) end
 
---- Raises an error for a mistake in the calling script, with the position in the script.
+--- Raises an error for a mistake in the calling script, with the position in the script and the
+--- path of the module.
 function M.misuse(format, ...)
-  error(setmetatable({message = format:format(...), where = user_frame()}, Error), 0)
+  local where, path = blame.place(), blame.module()
+  raise(where, "%s%s", format:format(...), path)
 end
 
 local warned = {}
@@ -74,11 +71,19 @@ local warned = {}
 function M.warn_once(text)
   if warned[text] then return end
   warned[text] = true
-  local where = user_frame()
+  local where = blame.place()
   io.stderr:write("warning: ", where and where .. ": " or "", text, "\n")
 end
 
---- Whether a caught error was raised by fail() or misuse().
+--- Raises an error for what a script names: a file, the settings of a model. It has the position in
+--- the script, unless that is one of nnlua's recipes: what is wrong there is on the command line.
+function M.deny(format, ...)
+  local where, source = blame.place(true)
+  if source and blame.in_recipe(source) then where = nil end
+  raise(where, format, ...)
+end
+
+--- Whether a caught error was raised by the library.
 function M.is_error(e) return getmetatable(e) == Error end
 
 --- Whether a caught error was raised by a stop signal.
@@ -87,10 +92,12 @@ function M.is_interrupt(e)
   return type(e) == "string" and (e == "interrupted" or e:find ": interrupted$" ~= nil)
 end
 
--- Lines of a traceback that do not help: functions of C and LuaJIT, this file and the prompt.
+-- Lines of a traceback that do not help: functions of C and LuaJIT, this file, calls of modules and
+-- the prompt.
 local function is_noise(line)
   for _, text in ipairs {"[C]:", "[builtin#", "lua/nn/base/capi.lua:", "lua/nn/core/iterate.lua:",
-                         "lua/repl", "\trepl:1:"} do
+                         "lua/nn/core/module.lua:", "lua/nn/core/layer_path.lua:", "lua/repl",
+                         "\trepl:1:"} do
     if line:find(text, 1, true) then return true end
   end
 end
@@ -99,7 +106,7 @@ end
 --- other error values are returned unchanged.
 function M.traced(e)
   if type(e) ~= "string" or M.is_interrupt(e) then return e end
-  e = e .. hints.advice(e)
+  e = e .. hints.advice(e, blame.variables()) .. blame.module()
   local lines = {}
   for line in debug.traceback("", 2):gmatch "[^\n]+" do
     if not is_noise(line) then lines[#lines + 1] = line end
@@ -127,17 +134,20 @@ function M.guarded(clean, f, ...)
   return M.finally(function(good) return good or clean() end, f, ...)
 end
 
-local function raise(status)
+local function raise_status(status)
   local message = ffi.string(C.nn_error())
   local interrupted = status == C.NN_INTERRUPTED
-  if interrupted then C.nn_clear_interrupt() end
-  local where = not interrupted and user_frame() or nil       -- of the mistake
-  error(setmetatable({message = message, where = where, interrupted = interrupted}, Error), 0)
+  if interrupted then
+    C.nn_clear_interrupt()
+    error(setmetatable({message = message, interrupted = true}, Error), 0)
+  end
+  local where, path = blame.place(), blame.module()       -- of the mistake
+  raise(where, "%s%s", message, path)
 end
 
 --- Raises if a C call failed.
 function M.check(status)
-  if status < 0 then raise(status) end
+  if status < 0 then raise_status(status) end
   return status
 end
 
@@ -163,7 +173,7 @@ function M.check_creating(call, ...)
     created = 0
     status = call(...)
   end
-  if status < 0 then raise(status) end
+  if status < 0 then raise_status(status) end
 end
 
 --- Counts bytes of created tensors, and collects garbage when they exceed a limit.

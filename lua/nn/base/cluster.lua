@@ -164,7 +164,7 @@ function M.cluster(options)
   if shards then
     arguments.whole("cluster", "shards", shards)
     if shards < ranks then
-      lib.fail("cluster: shards=%d is too few for %d ranks; each rank needs at least one", shards,
+      lib.deny("cluster: shards=%d is too few for %d ranks; each rank needs at least one", shards,
                ranks)
     end
     fix_tiles(shards)

@@ -27,7 +27,8 @@ local function layer(name) return name .. ", a function" end
 
 --- library: names of torch, torch.nn, torch.nn.functional, torch.optim and its lr_scheduler.
 M.library = {
-  place = "nn.run_tasks_on, its new name", concat = "nn.cat", concatenate = "nn.cat",
+  place = "nn.run_tasks_on, its new name", sgemm_gflops = "nn.product_gflops, its new name",
+  concat = "nn.cat", concatenate = "nn.cat",
   hstack = "nn.cat(list, {axis = 2})", vstack = "nn.cat(list)",
   load = "nn.load_safetensors, nn.load_model or nn.load_hf",
   save = "nn.save_safetensors, nn.save_hf, or a checkpoint", manual_seed = "nn.seed",
@@ -36,7 +37,8 @@ M.library = {
   logspace = "10 ^ nn.linspace(first, last, count)", is_grad_enabled = "nn.grad_enabled",
   set_grad_enabled = "nn.no_grad(function() ... end)",
   enable_grad = "not needed: gradients are on outside nn.no_grad",
-  inference_mode = "nn.no_grad(function() ... end)", autograd = "nn.grad(f)(x), which returns f(x) and its gradient, or y:backward(gradient)",
+  inference_mode = "nn.no_grad(function() ... end)",
+  autograd = "nn.grad(f)(x), which returns f(x) and its gradient, or y:backward(gradient)",
   bincount = "nn.one_hot(ids, n):sum(1)", view = "x:view(shape)", ger = "nn.outer",
   threshold = "nn.where(x:gt(t), x, value)", layer_norm = "nn.layernorm", rms_norm = "nn.rmsnorm",
   pairwise_distance = "(x - y):norm(2, -1)", PairwiseDistance = "(x - y):norm(2, -1)",
@@ -76,7 +78,7 @@ M.library = {
   float64 = 'the dtype "f64"', double = 'the dtype "f64"', bfloat16 = 'the dtype "bf16"',
   float16 = 'the dtype "bf16"', half = 'the dtype "bf16"', int32 = 'the dtype "i32"',
   int = 'the dtype "i32"', int64 = 'the dtype "i64"', long = 'the dtype "i64"',
-  uint8 = 'the dtype "u8"', bool = 'the dtype "bool"', 
+  uint8 = 'the dtype "u8"', bool = 'the dtype "bool"',
   init = "nn.xavier_uniform_(w), nn.kaiming_normal_(w), w:normal_{std = 0.02}, w:fill_(0)",
   lr_scheduler = "nn.StepLR, nn.CosineAnnealingLR, ...: schedulers are in nn itself",
   CyclicLR = "nn.LambdaLR", MultiplicativeLR = "nn.LambdaLR with the product",

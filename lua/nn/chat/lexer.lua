@@ -8,7 +8,7 @@ local values = require "nn.chat.values"
 local M = {}
 
 function M.fail(line, text, ...)
-  lib.fail("the chat template, line %d: " .. text, line, ...)
+  lib.deny("the chat template, line %d: " .. text, line, ...)
 end
 
 local escapes = {n = "\n", t = "\t", r = "\r", b = "\b", f = "\f", v = "\v", a = "\a",

@@ -169,7 +169,7 @@ end
 
 function functions.raise_exception(need, list, named)
   only(need, "raise_exception", 1, list, named)
-  lib.fail("the chat template refuses the conversation: %s", writing.shown(need, list[1]))
+  lib.deny("the chat template refuses the conversation: %s", writing.shown(need, list[1]))
 end
 
 -- A new dict of a dict or a list of pairs, and of arguments by name.
@@ -223,7 +223,7 @@ function M.render(source, variables)
   local good, text = pcall(captured, {body = statements.parse(source)}, scope)
   if good then return text end
   if type(text) == "string" and text:find("stack overflow", 1, true) then
-    lib.fail "the chat template: its calls are nested too deeply"
+    lib.deny "the chat template: its calls are nested too deeply"
   end
   error(text, 0)
 end

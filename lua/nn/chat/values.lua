@@ -139,7 +139,7 @@ end
 --- characters(text) -> a list of the characters of a text. Errors: a text that is too long.
 function M.characters(text)
   if #text > MOST_CHARACTERS then
-    lib.fail("the chat template: a text of %d bytes is cut apart; %d are possible", #text,
+    lib.deny("the chat template: a text of %d bytes is cut apart; %d are possible", #text,
              MOST_CHARACTERS)
   end
   local p, at, list = ffi.cast("const uint8_t *", text), 0, {}
@@ -168,7 +168,7 @@ local function same(a, b)
   comparisons = comparisons + 1
   if comparisons % lib.CHECK_EVERY == 0 then lib.check_interrupt() end
   if comparisons > MOST_COMPARISONS then
-    lib.fail("the chat template: a comparison of more than %d values", MOST_COMPARISONS)
+    lib.deny("the chat template: a comparison of more than %d values", MOST_COMPARISONS)
   end
   local kind, other = M.kind(a), M.kind(b)
   if kind == "markup" then return same(a.text, b) end

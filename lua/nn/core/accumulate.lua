@@ -122,7 +122,7 @@ function M.accumulate(model, microbatches, ids, targets)
   local each = here / shards                       -- microbatches of a shard
   local rows = ids:dim(1) / here
   if rows % 1 ~= 0 then
-    lib.fail("accumulate: %d rows do not divide into %d microbatches%s", ids:dim(1), count,
+    lib.deny("accumulate: %d rows do not divide into %d microbatches%s", ids:dim(1), count,
              shards > 1 and (", %d for each of %d shards"):format(each, shards) or "")
   end
   if shards == 1 then return run(model, ids, targets, rows, 1, here, count) end

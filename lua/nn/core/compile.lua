@@ -1,18 +1,21 @@
 -- nn.compile: records a function once per shape of its arguments; then the engine replays it
--- without Lua. A compiled function keeps the programs of its most recently used shapes.
+-- without Lua. A compiled function keeps the programs of its most recently used shapes, and records
+-- again if a Lua value that it read has changed.
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local budget = require "nn.base.budget"
 local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
+local guards = require "nn.core.guards"
 local lib = require "nn.base.capi"
 local kind = require "nn.core.kind"
 local tape = require "nn.core.tape"
 local layer = require "nn.core.layer_path"
 local layers = require "nn.core.layers"
-local module = require "nn.core.module"
+local recordings = require "nn.core.recordings"
 local tensor = require "nn.core.tensor"
+local unrepeatable = require "nn.core.unrepeatable"
 local C, check = lib.C, lib.check
 local is_tensor = tensor.is_tensor
 
@@ -20,7 +23,6 @@ local M = {}
 local Compiled = {type_name = "compiled function"}
 Compiled.__index = Compiled
 local PROGRAMS = 32              -- default of the option `programs`
-local COLLECT_EVERY = 4          -- dropped programs
 
 -- The key of a program: shapes, dtypes and tilings of its arguments, and whether dropout is on.
 local function key_of(given, n)
@@ -229,38 +231,24 @@ function M.shard_begins(shard, shards)
   if engine.recording() then check(C.nn_record_shard(shard, shards)) end
 end
 
--- Frees the least recently used program. Waits for tasks in flight.
-local function drop_oldest(self)
-  local oldest
-  for key, program in pairs(self.programs) do
-    if not oldest or program.used < self.programs[oldest].used then oldest = key end
-  end
-  local program = self.programs[oldest]
-  self.programs[oldest], self.count, self.dropped = nil, self.count - 1, self.dropped + 1
-  check(C.nn_release(ffi.gc(program.ref, nil)))
-  -- The engine frees the temporaries of a recording only after Lua collects its references to them.
-  if self.dropped % COLLECT_EVERY == 0 then collectgarbage() end
-end
-
--- Frees all programs if the code or the hooks of modules changed after they were recorded.
-local function drop_outdated(self)
-  if self.version == module.version then return end
-  while self.count > 0 do drop_oldest(self) end
-  self.version, self.last = module.version, nil
+-- Records the function for these arguments, with guards for the Lua values that it read.
+local function guarded_recording(self, given, n)
+  local before = guards.of(self.f)
+  unrepeatable.refuse(before)
+  local program = unrepeatable.watch(function() return record(self.f, given, n) end)
+  recordings.check_writes(self, before)
+  program.guards = guards.of(self.f)
+  return program
 end
 
 local function program_for(self, given, n)
-  drop_outdated(self)
   local key = key_of(given, n)
-  local program = self.programs[key]
+  local program = recordings.find(self, key)
   if not program then
-    program = record(self.f, given, n)
-    if self.count >= self.limit then drop_oldest(self) end
-    self.programs[key], self.count = program, self.count + 1
+    program = guarded_recording(self, given, n)
+    recordings.add(self, key, program)
   end
-  self.uses = self.uses + 1
-  program.used, self.last = self.uses, program
-  return program
+  return recordings.use(self, program)
 end
 
 local compile_options = arguments.names "programs"
@@ -270,19 +258,27 @@ local compile_options = arguments.names "programs"
 --- submits the recorded tasks without Lua. It returns at once; item() or host() of a result waits
 --- for it. The function keeps the recordings of its `programs` most recently used shapes; a new
 --- shape frees the least recently used one. Pad data of many lengths to a few lengths.
---- Numbers are constants of the recording; a value that changes must be an argument (a tensor) or
---- an nn.scalar. Gradients are local to a call: each call starts without gradients, as after
---- zero_grad(), and does not change .grad outside. So backward() and the optimizer's step() belong
---- in the same function (with nn.accumulate for microbatches). Errors: arguments or results that
---- are not tensors.
+--- Lua values are constants of the recording. Every call compares those that f read with the values
+--- then: upvalues, globals, fields of tables and modules (numbers, strings, booleans, functions,
+--- tensors by identity, the first 1024 elements of lists), and those of the Lua functions that it
+--- called. If one differs, f is recorded again, which takes time, so a value that changes often
+--- should be an argument (a tensor) or an nn.scalar. Gradients are local to a call: each call
+--- starts without gradients, as after zero_grad(), and does not change .grad outside. So backward()
+--- and the optimizer's step() belong in the same function (with nn.accumulate for microbatches).
+--- Errors: arguments or results that are not tensors; a call of math.random or of a function that
+--- reads a file or the clock, whose result would be a constant.
 ---     local f = nn.compile(function(a, b) return (a * b):sum() end)
 ---     f(x, x):item()  --> 91
+---     local k = 1
+---     local scaled = nn.compile(function(a) return a * k end)
+---     scaled(x)
+---     k = 2
+---     scaled(x):at(1, 1)  --> 2
 function M.compile(f, options)
   arguments.callable("compile", f)
   local limit = arguments.options("compile", options, compile_options).programs or PROGRAMS
-  return setmetatable({f = f, programs = {}, count = 0, uses = 0, dropped = 0,
-                       limit = arguments.whole("compile", "programs", limit),
-                       version = module.version}, Compiled)
+  arguments.whole("compile", "programs", limit)
+  return setmetatable(recordings.new(f, limit), Compiled)
 end
 
 function Compiled:__call(...)
@@ -308,9 +304,8 @@ function Compiled:plan(...)
 end
 
 function Compiled:__tostring()
-  local info = debug.getinfo(type(self.f) == "function" and self.f or 1, "S")
-  return ("compiled function of %s:%d, recorded for %d shapes of its arguments"):format(
-    info.short_src, info.linedefined, self.count)
+  return ("compiled function of %s, recorded for %d shapes of its arguments"):format(
+    recordings.place(self), recordings.shapes(self))
 end
 
 --- f:info() -> the result of f:plan() for the shapes of the last call.

@@ -329,7 +329,7 @@ end
 function rules.linear_cross_entropy(node, g)
   local dhidden, dweight, dbias = unpack(node.results, 2, 4)
   if not dhidden then
-    lib.fail("linear_cross_entropy: was called with gradient = false, so it has no gradient")
+    lib.deny("linear_cross_entropy: was called with gradient = false, so it has no gradient")
   end
   if g ~= 1 then return {dhidden * g, dweight * g, nil, dbias and dbias * g} end
   if not node.retained then return {dhidden, dweight, nil, dbias} end

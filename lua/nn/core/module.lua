@@ -2,6 +2,7 @@
 -- (called by the constructor) and forward (called when an object is called).
 
 local arguments = require "nn.base.arguments"
+local blame = require "nn.base.blame"
 local cluster = require "nn.base.cluster"
 local hooks = require "nn.core.hooks"
 local kind = require "nn.core.kind"
@@ -25,6 +26,21 @@ M.Module = Module                -- the methods of all modules; module_methods.l
 --- file that is loaded again stays the same table.
 function M.class_table() return {} end
 
+local function same(...) return ... end
+
+-- Calls an object. Not by tail calls, so that errors find the object in this frame (blame.lua).
+local function call(object, ...)
+  local forward = object.forward
+  if not forward then
+    local name = object.class_name
+    lib.misuse("%s has no forward; write function %s:forward(x) ... end", name, name)
+  end
+  if rawget(object, "_hooks") then return same(hooks.call(object, forward, ...)) end
+  if layer.named then return same(layer.call(object, forward, ...)) end
+  return same(forward(object, ...))
+end
+blame.call = call
+
 --- nn.module(name) -> a class. Class(...) creates an object and calls its init(...); object(...)
 --- calls its forward(...). The parameters of an object are the tensors with requires_grad in its
 --- fields, and those of the modules and lists in its fields. It prints as a tree of parameters.
@@ -42,20 +58,11 @@ function M.module(name)
       return object
     end,
   })
-  class.class_name = name
+  class.class_name, class.__call = name, call
   class.__index = function(object, key)
     local value = class[key]
     if value == nil then near_field.check(object, class, Module, key) end
     return value
-  end
-  class.__call = function(object, ...)
-    local forward = object.forward
-    if not forward then
-      lib.misuse("%s has no forward; write function %s:forward(x) ... end", name, name)
-    end
-    if rawget(object, "_hooks") then return hooks.call(object, forward, ...) end
-    if layer.named then return layer.call(object, forward, ...) end
-    return forward(object, ...)
   end
   class.__tostring = function(object) return M.text(object) end
   return class
@@ -152,6 +159,7 @@ function layer.paths(object)
   walk(object, "", {}, function(field, path) out[field] = path end)
   return out
 end
+blame.paths = layer.paths
 
 --- shapes(make) -> {{path=, shape=}, ...} of the parameters of the module make(), in the order of
 --- creation. Creates no tensors, so that sizes cost nothing.
@@ -257,9 +265,9 @@ function Module:load(state)
   local own = self:state()
   for _, p in ipairs(own) do
     local source = by_path[p.path]
-    if not source then lib.fail("load: '%s' is missing", p.path) end
+    if not source then lib.deny("load: '%s' is missing", p.path) end
     local a, b = tensor.shape_text(source.shape), tensor.shape_text(p.tensor.shape)
-    if a ~= b then lib.fail("load: '%s' is %s, the model needs %s", p.path, a, b) end
+    if a ~= b then lib.deny("load: '%s' is %s, the model needs %s", p.path, a, b) end
   end
   tape.no_grad(function()
     for _, p in ipairs(own) do M.copy(p.tensor, by_path[p.path]) end

@@ -161,7 +161,7 @@ local function nodes_behind(root)
     if not seen[node] then
       seen[node] = true
       if node.freed then
-        lib.fail("backward: the tape of this loss was already used and freed; compute the loss "
+        lib.deny("backward: the tape of this loss was already used and freed; compute the loss "
                  .. "again, or pass {retain = true} to the first backward()")
       end
       list[#list + 1] = node
@@ -292,7 +292,7 @@ function Tensor:backward(gradient, options)
   if not self.node then
     if self.from_grad then refuse_second() end
     lib.misuse("backward: the tensor does not depend on anything that needs a gradient "
-               .. "(grad = true)")
+               .. "(grad = true); nor does a gradient: there are no second derivatives")
   end
   M.no_grad(function()
     local list = nodes_behind(self.node)

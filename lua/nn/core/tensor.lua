@@ -278,6 +278,7 @@ Tensor.__index = function(self, key)
   local method = Tensor[key]
   if method ~= nil then return method end
   if type(key) == "number" then
+    if key == 0 then lib.misuse "x[0]: rows count from 1; x[1] is the first one" end
     local row = self:slice(1, key, key)
     local rest = {}
     for i = 2, #self.shape do rest[i - 1] = self.shape[i] end

@@ -21,7 +21,7 @@ local Loader = {}
 Loader.__index = Loader
 
 local function wrong_id(self, id, position)
-  lib.fail("%s: token %d at position %d (from 0) is outside the vocabulary of %d; set model.vocab "
+  lib.deny("%s: token %d at position %d (from 0) is outside the vocabulary of %d; set model.vocab "
            .. "to the vocabulary size of the file", self.name, id, position, self.vocab)
 end
 
@@ -179,7 +179,7 @@ end
 
 local function need_length(name, count, context, hint)
   if count < context + 1 then
-    lib.fail("%s: %d tokens are too few for a context of %d, which needs at least %d; %s", name,
+    lib.deny("%s: %d tokens are too few for a context of %d, which needs at least %d; %s", name,
              count, context, context + 1, hint)
   end
 end
@@ -240,14 +240,14 @@ function M.data(given, options)
   end
   check_settings(cfg, options)
   if cfg.context > context then
-    lib.fail("data.context=%d is more than the model's context of %d", cfg.context, context)
+    lib.deny("data.context=%d is more than the model's context of %d", cfg.context, context)
   end
   if cfg.context > 0 then context = cfg.context end
   local source, val, words = token_source.open(cfg, options.vocabulary)
   local vocab = options.vocab or 0
   if vocab == 0 then vocab = words and words.size or 50257 end
   if words and words.size > vocab then
-    lib.fail("%s has %d different symbols, but model.vocab is %d; use model.vocab=0", source.name,
+    lib.deny("%s has %d different symbols, but model.vocab is %d; use model.vocab=0", source.name,
              words.size, vocab)
   end
   local part = val and source.count or math.floor(source.count * cfg.split)

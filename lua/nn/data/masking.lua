@@ -71,7 +71,7 @@ function M.mask_tokens(data, options)
                  share, "a number above 0, up to 1, is needed")
   local words = data.vocabulary
   if not words then
-    lib.fail("%s has no tokenizer; give data.vocabulary=FOLDER, so that the mask token is known",
+    lib.deny("%s has no tokenizer; give data.vocabulary=FOLDER, so that the mask token is known",
              data.name)
   end
   local needed = data.vocab

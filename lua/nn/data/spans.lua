@@ -80,7 +80,7 @@ local function sentinels_of(words, spans, name)
     return function(k) return size + k end, last, size + spans
   end
   if not special[("<extra_id_%d>"):format(spans - 1)] then
-    lib.fail("%s: windows have %d spans, but the tokenizer has no <extra_id_%d>; set a smaller "
+    lib.deny("%s: windows have %d spans, but the tokenizer has no <extra_id_%d>; set a smaller "
              .. "data.context", name, spans, spans - 1)
   end
   return function(k) return special[("<extra_id_%d>"):format(k)] end, last, size
@@ -114,7 +114,7 @@ function M.corrupt_spans(data, options)
   number_above("span", mean, 0, math.huge)
   local words = data.vocabulary
   if not words then
-    lib.fail("%s has no tokenizer; give data.vocabulary=FOLDER, so that the sentinels are known",
+    lib.deny("%s has no tokenizer; give data.vocabulary=FOLDER, so that the sentinels are known",
              data.name)
   end
   arguments.need(data.train.context >= 4, "corrupt_spans", "the context", data.train.context,
@@ -124,7 +124,7 @@ function M.corrupt_spans(data, options)
   local sentinel, last, vocab = sentinels_of(words, spans, data.name)
   for _, loader in ipairs {data.train, data.val} do
     if loader.count < length + 1 then
-      lib.fail("%s: %.0f tokens are too few for windows of %d tokens; give more data or a smaller "
+      lib.deny("%s: %.0f tokens are too few for windows of %d tokens; give more data or a smaller "
                .. "data.context", loader.name, loader.count, length)
     end
     loader.context, loader.answer, loader.length = context, answer, length

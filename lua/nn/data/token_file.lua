@@ -29,18 +29,18 @@ end
 function M.open(path, what)
   local name = ("%s '%s'"):format(what or "the token file", path)
   local map = files.map(path, what)
-  if map.size == 0 then lib.fail("%s is empty", name) end
+  if map.size == 0 then lib.deny("%s is empty", name) end
   local header, is_text = ffi.cast("const int32_t *", map.data), looks_like_text(map)
   files.check(map)
   for _, kind in ipairs(kinds) do
     if map.size >= 4 * HEADER and header[0] == kind.magic then
       local count = header[2]
       if header[1] ~= kind.version then
-        lib.fail("%s has version %d in its header; nnlua reads version %d", name, header[1],
+        lib.deny("%s has version %d in its header; nnlua reads version %d", name, header[1],
                  kind.version)
       end
       if count < 0 or 4 * HEADER + count * kind.bytes ~= map.size then
-        lib.fail("%s has %.0f bytes, but its header says %d tokens of %d bytes", name, map.size,
+        lib.deny("%s has %.0f bytes, but its header says %d tokens of %d bytes", name, map.size,
                  count, kind.bytes)
       end
       return {tokens = ffi.cast("const " .. kind.type .. " *", map.data + 4 * HEADER),
@@ -48,11 +48,11 @@ function M.open(path, what)
     end
   end
   if is_text then
-    lib.fail("%s is a text, not a token file; give it as %s", name,
+    lib.deny("%s is a text, not a token file; give it as %s", name,
              what and what:find "^data%." and "data.text=FILE" or "text=FILE")
   end
   if map.size % 2 ~= 0 then
-    lib.fail("%s has %.0f bytes, an odd number; it must contain uint16 token ids", name, map.size)
+    lib.deny("%s has %.0f bytes, an odd number; it must contain uint16 token ids", name, map.size)
   end
   return {tokens = ffi.cast("const uint16_t *", map.data), count = map.size / 2, name = name,
           map = map}
@@ -69,7 +69,7 @@ Writer.__index = Writer
 function M.create(path, format, vocab)
   local kind = kinds[vocab > 65536 and 2 or 1]
   if format == "nanogpt" and vocab > 65536 then
-    lib.fail("nanoGPT's token files need ids below 65536, but the vocabulary has %d; use "
+    lib.deny("nanoGPT's token files need ids below 65536, but the vocabulary has %d; use "
              .. "format=llmc", vocab)
   end
   local self = setmetatable({path = path, kind = kind, id_type = kind.type, count = 0,
@@ -82,7 +82,7 @@ end
 function Writer:write(ids, count)
   self.count = self.count + count
   if self.header and self.count >= 2 ^ 31 then
-    lib.fail("llm.c's token files have fewer than 2^31 tokens, but '%s' would have more; split the "
+    lib.deny("llm.c's token files have fewer than 2^31 tokens, but '%s' would have more; split the "
              .. "input", self.path)
   end
   self.file:write(ids, count * self.kind.bytes)

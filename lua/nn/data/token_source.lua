@@ -33,7 +33,7 @@ local function tokenizer_of(cfg)
 end
 
 local function text_source(text, name, words)
-  if #text == 0 then lib.fail("%s is empty", name) end
+  if #text == 0 then lib.deny("%s is empty", name) end
   local ids, count = words:encode(text, name)
   return {tokens = ids, count = count, name = name, fingerprint = fingerprint(text, #text)}
 end
@@ -61,7 +61,7 @@ end
 --- open(cfg, known) -> the training source, the validation source (nil: a part of the training
 --- source), the vocabulary. cfg: the settings of nn.data; known: the vocabulary, if not a new one.
 function M.open(cfg, known)
-  if cfg.text ~= "" and cfg.bin ~= "" then lib.fail("give data.text or data.bin, not both") end
+  if cfg.text ~= "" and cfg.bin ~= "" then lib.deny("give data.text or data.bin, not both") end
   if cfg.bin ~= "" then
     return bin_source(cfg.bin, "data.bin"),
            cfg.val ~= "" and bin_source(cfg.val, "data.val") or nil, known or tokenizer_of(cfg)

@@ -254,25 +254,43 @@ local function inherit(self, settings)
   end
 end
 
--- The command line as {path=, text=} pairs. "--name" is short for "name=true".
-local function split_arguments(self, arguments)
-  local settings, known = {}, {}
+-- Whether the argument after "--name" is its value: settings that are not boolean need one.
+local function takes_next(self, path, following)
+  if not following or following:find "^%-%-" or following:find "^[%w_.]+=" then return false end
+  for _, leaf in ipairs(self.leaves) do
+    if leaf.path == path then
+      return type(leaf.field.default) ~= "boolean" or following == "true" or following == "false"
+    end
+  end
+  return false
+end
+
+local function refuse_argument(self, arguments, i)
+  local argument, known = arguments[i], {}
   for _, name in ipairs(leaf_names(self)) do known[name] = true end
-  for i, argument in ipairs(arguments or {}) do
-    local path, text = argument:match "^([%w_.]+)=(.*)$"
-    if not path then path, text = argument:match "^%-%-([%w_]+)$", "true" end
-    if not path then
-      local name, value = argument:match "^%-*([%w_.]+)(.*)$"
-      local before = i > 1 and arguments[i - 1]:match "^%-%-([%w_.]+)$"
-      local meant = known[name] and value:find "^=" and name .. value
-        or known[name] and value == "" and name .. "=VALUE"
-        or known[before] and before .. "=" .. argument
-        or self.leaves[1].field.default == "" and files.exists(argument)
-           and self.leaves[1].path .. "=" .. argument
-      lib.fail("unknown argument '%s'; write settings as %s (--help lists them)", argument,
-               meant or "a.b=value")
+  local name, value = argument:match "^%-*([%w_.]+)(.*)$"
+  local meant = known[name] and value == "" and name .. "=VALUE"
+    or self.leaves[1].field.default == "" and files.exists(argument)
+       and self.leaves[1].path .. "=" .. argument
+  lib.fail("unknown argument '%s'; write settings as %s (--help lists them)", argument,
+           meant or "a.b=value")
+end
+
+-- The command line as {path=, text=} pairs. "--name" is short for "name=true"; "--name=value" and
+-- "--name value" are understood.
+local function split_arguments(self, arguments)
+  local settings, i = {}, 1
+  while arguments and i <= #arguments do
+    local argument = arguments[i] == "-h" and "--help" or arguments[i]
+    local path, text = argument:match "^%-?%-?([%w_.]+)=(.*)$"
+    if not path then path, text = argument:match "^%-%-([%w_.]+)$", "true" end
+    if not path then refuse_argument(self, arguments, i) end
+    if argument == "--" .. path and takes_next(self, path, arguments[i + 1]) then
+      i = i + 1
+      text = arguments[i]
     end
     settings[#settings + 1] = {path = path, text = text}
+    i = i + 1
   end
   return settings
 end
@@ -301,12 +319,13 @@ end
 --- The settings of a recipe, a nested table that prints as a list of all settings. Later sources
 --- override earlier ones: the defaults of the schema; the preset that the setting `preset` names;
 --- with `resume` of nn.run_fields, the settings of the resumed run (unless another preset is
---- given); the list of arguments `a.b=value`. `--name` is short for `name=true`. `--help` prints
---- `about` (default: the comment at the top of the script), presets and settings, and ends the
---- program; `usage` replaces the arguments in its first line. A group of the schema may start with
---- lists of fields to include, such as nn.run_fields{}. A preset is a nested table of values, with
---- `about` and `base` (another preset to start from). Errors: unknown names (with the nearest
---- one), values of a wrong type or out of range.
+--- given); the list of arguments `a.b=value`, also written `--a.b=value` or `--a.b value`. `--name`
+--- is short for `name=true`. `--help` or `-h` prints `about` (default: the comment at the top of
+--- the script), presets and settings, and ends the program; `usage` replaces the arguments in its
+--- first line. A group of the schema may start with lists of fields to include, such as
+--- nn.run_fields{}. A preset is a nested table of values, with `about` and `base` (another preset
+--- to start from). Errors: unknown names (with the nearest one), values of a wrong type or out of
+--- range.
 ---     local schema = {steps = 100, model = {layers = nn.field(12, "blocks")}}
 ---     nn.config(schema, {"model.layers=2"}).model.layers  --> 2
 ---     nn.config(schema, {"model.layer=2"})  --> error: ...did you mean 'model.layers'?

@@ -61,7 +61,7 @@ end
 local function checked(path)
   arguments.need(type(path) == "string", "files", "the path", path, "a text is needed")
   if path:find("\0", 1, true) then
-    lib.fail("'%s' is not a valid path: it contains a zero byte", (path:gsub("%z", "\\0")))
+    lib.deny("'%s' is not a valid path: it contains a zero byte", (path:gsub("%z", "\\0")))
   end
   return path
 end
@@ -129,11 +129,11 @@ function M.make_folder(path, what)
     else
       local text, number = reason()
       if number ~= EXISTS and not M.list(made) then
-        lib.fail("cannot create %s '%s': %s", what or "the folder", path, text)
+        lib.deny("cannot create %s '%s': %s", what or "the folder", path, text)
       end
     end
   end
-  if not M.list(path) then lib.fail("%s '%s' is not a folder", what or "the path", path) end
+  if not M.list(path) then lib.deny("%s '%s' is not a folder", what or "the path", path) end
   return new
 end
 
@@ -150,7 +150,7 @@ function M.remove(path)
   local text, number = reason()
   if number == NOT_THERE then return end
   for _, name in ipairs(M.list(path) or {}) do M.remove(M.join(path, name)) end
-  if C.rmdir(path) ~= 0 then lib.fail("cannot remove '%s': %s", path, text) end
+  if C.rmdir(path) ~= 0 then lib.deny("cannot remove '%s': %s", path, text) end
 end
 
 --- unlink(path): removes a file or a link, but no folder, if it exists.
@@ -159,7 +159,7 @@ function M.unlink(path) C.unlink(checked(path)) end
 --- rename(from, to): renames a file, and replaces `to`. Errors: the system's.
 function M.rename(from, to)
   if C.rename(from, to) ~= 0 then
-    lib.fail("cannot rename '%s' to '%s': %s", from, to, (reason()))
+    lib.deny("cannot rename '%s' to '%s': %s", from, to, (reason()))
   end
 end
 
@@ -200,14 +200,14 @@ Writer.__index = Writer
 function M.create(path)
   M.unlink(path)
   local fd = open(path, O_NEW)
-  if fd < 0 then lib.fail("cannot write '%s': %s", path, (reason())) end
+  if fd < 0 then lib.deny("cannot write '%s': %s", path, (reason())) end
   return setmetatable({path = path, fd = fd, bytes = 0, crc = 0}, Writer)
 end
 
 function Writer:fail()
   local text = reason()
   C.close(self.fd)
-  lib.fail("cannot write '%s': %s", self.path, text)
+  lib.deny("cannot write '%s': %s", self.path, text)
 end
 
 function Writer:write(data, size)
@@ -244,11 +244,11 @@ end
 local function open_sized(path, what)
   local kind = file_type.of(checked(path))
   if kind and kind ~= "file" then
-    lib.fail("cannot read %s '%s': it is a %s%s", what or "the file", path, kind,
+    lib.deny("cannot read %s '%s': it is a %s%s", what or "the file", path, kind,
              kind ~= "folder" and "; a regular file is needed" or "")
   end
   local fd = open(path, O_READ)
-  if fd < 0 then lib.fail("cannot read %s '%s': %s", what or "the file", path, (reason())) end
+  if fd < 0 then lib.deny("cannot read %s '%s': %s", what or "the file", path, (reason())) end
   return fd, math.max(0, tonumber(C.lseek(fd, 0, 2)))   -- SEEK_END
 end
 
@@ -275,7 +275,7 @@ function M.map(path, what)
   if ffi.cast("intptr_t", address) == -1 then
     local text = reason()
     C.close(fd)
-    lib.fail("cannot read %s '%s': %s", map.what, path, text)
+    lib.deny("cannot read %s '%s': %s", map.what, path, text)
   end
   host.watch(address_of(address), size)
   map.data = ffi.gc(ffi.cast("uint8_t *", address), function(at)
@@ -292,11 +292,11 @@ function M.check(map)
   if map.size == 0 then return end
   local now = tonumber(C.lseek(map.fd, 0, 2))
   if now < map.size then
-    lib.fail("%s '%s' was truncated while it was read: it has %.0f bytes now and had %.0f",
+    lib.deny("%s '%s' was truncated while it was read: it has %.0f bytes now and had %.0f",
              map.what, map.path, now, map.size)
   end
   if host.damaged(address_of(map.data)) then
-    lib.fail("cannot read %s '%s': a read error occurred, or the file was truncated temporarily",
+    lib.deny("cannot read %s '%s': a read error occurred, or the file was truncated temporarily",
              map.what, map.path)
   end
 end

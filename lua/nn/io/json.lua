@@ -54,10 +54,10 @@ end
 --- (a file name) and the reason.
 function M.object(text, subject)
   local good, value = pcall(strict.decode, text)
-  if not good then lib.fail("%s is not JSON (%s)", subject, tostring(value)) end
-  if type(value) ~= "table" then lib.fail("%s is not a JSON object", subject) end
+  if not good then lib.deny("%s is not JSON (%s)", subject, tostring(value)) end
+  if type(value) ~= "table" then lib.deny("%s is not a JSON object", subject) end
   local name = repeated_name(text)
-  if name then lib.fail("%s has the name %s twice", subject, name) end
+  if name then lib.deny("%s has the name %s twice", subject, name) end
   return value
 end
 

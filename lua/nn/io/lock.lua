@@ -47,7 +47,7 @@ function M.lock(path, retries)
   local lock = held[key]
   if not lock then
     local fd = C.open(path, O_LOCK, ffi.cast("int", 420))
-    if fd < 0 then lib.fail("cannot write '%s': %s", path, ffi.string(C.strerror(ffi.errno()))) end
+    if fd < 0 then lib.deny("cannot write '%s': %s", path, ffi.string(C.strerror(ffi.errno()))) end
     local wanted = ffi.new("nn_file_lock", {type = WRITE_LOCK})
     if C.fcntl(fd, SET_LOCK, wanted) ~= 0 and (ffi.errno() == AGAIN or ffi.errno() == DENIED) then
       C.fcntl(fd, GET_LOCK, wanted)

@@ -40,7 +40,7 @@ function M.number(value, digits) return setmetatable({value = value, digits = di
 
 local function number_of(text)
   local value = tonumber(text)
-  if not value then lib.fail("from_json: the number %s is not possible", text) end
+  if not value then lib.deny("from_json: the number %s is not possible", text) end
   local whole = value % 1 == 0
   if text:find "[.eE]" then return whole and M.number(value) or value end
   if math.abs(value) < 2 ^ 53 then return value end
@@ -97,7 +97,7 @@ end
 function M.from_json(text)
   arguments.need(type(text) == "string", "from_json", "the argument", text, "a text is needed")
   if text:find "^%s*[^%[{%s]" then
-    lib.fail "from_json: the text is not a JSON object or list"
+    lib.deny "from_json: the text is not a JSON object or list"
   end
   json.object(text, "from_json: the text")
   return (value_at(text, 1))

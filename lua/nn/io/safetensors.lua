@@ -246,7 +246,7 @@ File.__index = File
 --- must be inside the file, without overlaps and holes. Errors: the file and the problem.
 function M.open(path)
   local function wrong(text, ...)
-    lib.fail("%s is not a valid safetensors file: " .. text, path, ...)
+    lib.deny("%s is not a valid safetensors file: " .. text, path, ...)
   end
   local map = files.map(path)
   local header, begin = parse_header(path, map, wrong)
@@ -277,7 +277,7 @@ function M.open(path)
 end
 
 local function find(self, name)
-  return self.by_name[name] or lib.fail("%s has no tensor '%s'%s", self.path, name,
+  return self.by_name[name] or lib.deny("%s has no tensor '%s'%s", self.path, name,
                                         suggest.suggestion(name, self.by_name))
 end
 
@@ -311,11 +311,11 @@ function File:tensor(name)
   local is_half = entry.dtype == "F16"
   local dtype = is_half and "f32" or dtypes[entry.dtype]
   if not dtype then
-    lib.fail("%s: '%s' is %s; nnlua reads F32, F64, BF16, F16, I32, I64, U8 and BOOL", self.path,
+    lib.deny("%s: '%s' is %s; nnlua reads F32, F64, BF16, F16, I32, I64, U8 and BOOL", self.path,
              name, entry.dtype)
   end
   if entry.bytes == 0 then
-    lib.fail("%s: '%s' has shape %s; nnlua's tensors have at least one element", self.path, name,
+    lib.deny("%s: '%s' has shape %s; nnlua's tensors have at least one element", self.path, name,
              tensor.shape_text(entry.shape))
   end
   local data = self:data(name)
@@ -332,7 +332,7 @@ function File:copy_into(name, target)
   local entry = find(self, name)
   local given, needed = tensor.shape_text(entry.shape), tensor.shape_text(target.shape)
   if given ~= needed or entry.dtype ~= names[target.dtype] then
-    lib.fail("%s: '%s' is %s %s, but %s %s is needed", self.path, name, entry.dtype, given,
+    lib.deny("%s: '%s' is %s %s, but %s %s is needed", self.path, name, entry.dtype, given,
              names[target.dtype], needed)
   end
   target:copy_from_host(self:data(name))
@@ -345,26 +345,26 @@ end
 --- listed tensor, a tensor in two shards.
 function M.open_index(path)
   local map, folder = json.read(path).weight_map, path:match "^(.*)/[^/]*$" or "."
-  if type(map) ~= "table" then lib.fail("%s has no weight_map", path) end
+  if type(map) ~= "table" then lib.deny("%s has no weight_map", path) end
   local opened, by_name = {}, {}
   for name, shard in pairs(map) do
     if type(shard) ~= "string" or shard:find "[/\\%z]" or shard:find "^%.*$" then
-      lib.fail("%s: '%s' is in '%s', which is not a file name", path, name, tostring(shard))
+      lib.deny("%s: '%s' is in '%s', which is not a file name", path, name, tostring(shard))
     end
     if not opened[shard] then
       local full = files.join(folder, shard)
       if not files.exists(full) then
-        lib.fail("%s: '%s' is in '%s', which is missing", path, name, shard)
+        lib.deny("%s: '%s' is in '%s', which is missing", path, name, shard)
       end
       opened[shard] = M.open(full)
     end
     by_name[name] = opened[shard].by_name[name]
-      or lib.fail("%s: '%s' is not in %s", path, name, shard)
+      or lib.deny("%s: '%s' is not in %s", path, name, shard)
   end
   for shard, file in pairs(opened) do                 -- and what the index does not list
     for name, entry in pairs(file.by_name) do
       if map[name] and map[name] ~= shard then
-        lib.fail("%s: '%s' is in both %s and %s", path, name, map[name], shard)
+        lib.deny("%s: '%s' is in both %s and %s", path, name, map[name], shard)
       end
       by_name[name] = entry
     end

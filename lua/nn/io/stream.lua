@@ -34,7 +34,7 @@ Gzip.__index = Gzip
 
 local function open_gzip(path, size)
   local file = zlib.gzopen(path, "rb")
-  if file == nil then lib.fail("cannot read '%s'", path) end
+  if file == nil then lib.deny("cannot read '%s'", path) end
   zlib.gzbuffer(file, 2 ^ 18)
   return setmetatable({path = path, size = size, file = ffi.gc(file, zlib.gzclose),
                        number = ffi.new "int[1]"}, Gzip)
@@ -45,7 +45,7 @@ function Gzip:read(out, room)
   local text = zlib.gzerror(self.file, self.number)
   if count < 0 or self.number[0] < 0 then
     local reason = self.number[0] == -5 and "it ends too early" or ffi.string(text)
-    lib.fail("cannot decompress '%s': %s", self.path, reason)
+    lib.deny("cannot decompress '%s': %s", self.path, reason)
   end
   return count
 end
@@ -71,7 +71,7 @@ local zstd                        -- a global reference: the library must outliv
 local function open_zstd(packed)
   if not zstd then
     local found, library = pcall(ffi.load, "libzstd.so.1")
-    zstd = found and library or lib.fail("cannot decompress '%s': libzstd.so.1 is missing; on "
+    zstd = found and library or lib.deny("cannot decompress '%s': libzstd.so.1 is missing; on "
                                          .. "Debian: apt install libzstd1", packed.path)
   end
   local stream = ffi.gc(zstd.ZSTD_createDStream(), zstd.ZSTD_freeDStream)
@@ -93,11 +93,11 @@ function Zstd:read(out, room)
     local before = output.at
     local code = zstd.ZSTD_decompressStream(self.stream, output, input)
     if zstd.ZSTD_isError(code) ~= 0 then
-      lib.fail("cannot decompress '%s': %s", self.path, ffi.string(zstd.ZSTD_getErrorName(code)))
+      lib.deny("cannot decompress '%s': %s", self.path, ffi.string(zstd.ZSTD_getErrorName(code)))
     end
     self.within = code ~= 0                          -- in the middle of a frame
     if self.within and ended and output.at == before then
-      lib.fail("cannot decompress '%s': it ends too early", self.path)
+      lib.deny("cannot decompress '%s': it ends too early", self.path)
     end
   end
   return tonumber(output.at)

@@ -24,13 +24,13 @@ Trace.__index = Trace
 --- check(file): raises an error with the reason if the file cannot be written.
 function M.check(file)
   local f, reason = io.open(file, "a")
-  if not f then lib.fail("cannot write the trace: %s", reason) end
+  if not f then lib.deny("cannot write the trace: %s", reason) end
   f:close()
 end
 
 function Trace:put(format, ...)
   if not self.file:write(self.first and "" or ",\n", format:format(...)) then
-    lib.fail("cannot write the trace %s; is the disk full?", self.name)
+    lib.deny("cannot write the trace %s; is the disk full?", self.name)
   end
   self.first = false
 end
@@ -172,7 +172,7 @@ end
 --- write(file, profile): writes the trace of the profile that just ended.
 function M.write(file, profile)
   local f, reason = io.open(file, "w")
-  if not f then lib.fail("cannot write the trace: %s", reason) end
+  if not f then lib.deny("cannot write the trace: %s", reason) end
   local count = profile.recorded
   local self = setmetatable({
     file = f, name = file, first = true, pid = cluster.ranks().rank + 1, texts = {}, gpus = {},
@@ -195,7 +195,7 @@ function M.write(file, profile)
   self:add_transfers(profile.transfers)
   self:add_arrows(count)
   if not f:write(TAIL) or not f:close() then
-    lib.fail("cannot write the trace %s; is the disk full?", file)
+    lib.deny("cannot write the trace %s; is the disk full?", file)
   end
 end
 

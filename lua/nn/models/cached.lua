@@ -61,15 +61,15 @@ function M.check_next(self, ids, caches, start, last, count)
   if last ~= nil then need(self, last, 1, "last is", "(batch)") end
   local batch = ids:dim(1)
   if start:dim(1) ~= batch or last and last:dim(1) ~= batch then
-    lib.fail("%s: ids has %d sequences, but start or last has another length", who(self), batch)
+    lib.deny("%s: ids has %d sequences, but start or last has another length", who(self), batch)
   end
   if not last and ids:dim(2) ~= 1 then
-    lib.fail("%s: %d tokens per sequence need last, the row in which each prompt ends", who(self),
+    lib.deny("%s: %d tokens per sequence need last, the row in which each prompt ends", who(self),
              ids:dim(2))
   end
   local first = type(caches) == "table" and not is_tensor(caches) and caches[1]
   if not is_tensor(first) or #caches ~= count or first:dim(1) ~= batch then
-    lib.fail("%s: the caches must be those of model:caches(%d), a list of %d tensors", who(self),
+    lib.deny("%s: the caches must be those of model:caches(%d), a list of %d tensors", who(self),
              batch, count)
   end
 end

@@ -241,7 +241,7 @@ Checkpoint.__index = Checkpoint
 function M.open_checkpoint(path)
   arguments.need(type(path) == "string", "open_checkpoint", "the path", path, "a text is needed")
   local state, reason = read_state(path)
-  if not state then lib.fail("the checkpoint '%s' cannot be used: %s", path, reason) end
+  if not state then lib.deny("the checkpoint '%s' cannot be used: %s", path, reason) end
   return setmetatable({path = path, state = state}, Checkpoint)
 end
 
@@ -266,7 +266,7 @@ local function find(out, resume, warn)
   if resume == "none" then return nil end
   local folder = resume == "auto" and out or resume
   if resume ~= "auto" and not files.list(folder) then
-    lib.fail("there is no folder '%s'; resume must be none, auto, a checkpoint or a run's folder",
+    lib.deny("there is no folder '%s'; resume must be none, auto, a checkpoint or a run's folder",
              resume)
   end
   if resume ~= "auto" and #M.list(folder) == 0 then
@@ -279,7 +279,7 @@ local function find(out, resume, warn)
     warn(("'%s' cannot be used: %s"):format(all[i].path, reason))
   end
   if #all > 0 then
-    lib.fail("no checkpoint in '%s' can be used; to start again, use another out=", folder)
+    lib.deny("no checkpoint in '%s' can be used; to start again, use another out=", folder)
   end
 end
 
@@ -304,7 +304,7 @@ local function restore_tensors(path, list, shared)
     if shared then cluster.spread(entry.tensor) else cluster.drop(entry.tensor) end
   end
   if file and #file.entries ~= #list then
-    lib.fail("%s has %d tensors, %d are needed", path, #file.entries, #list)
+    lib.deny("%s has %d tensors, %d are needed", path, #file.entries, #list)
   end
 end
 
@@ -313,7 +313,7 @@ local function named(self, f, ...)
   local good, result = lib.protected(f, ...)
   if good then return result end
   if not lib.is_error(result) or result.interrupted then error(result, 0) end
-  lib.fail("the checkpoint '%s' cannot be used: state.json: %s", self.path, result.message)
+  lib.deny("the checkpoint '%s' cannot be used: state.json: %s", self.path, result.message)
 end
 
 --- checkpoint:restore_model(model) restores only the parameters. Errors: as restore().

@@ -19,7 +19,7 @@ local who = M.who
 --- need_whole(name, key, value) raises an error unless the value is a whole number of at least 1.
 function M.need_whole(name, key, value)
   if type(value) ~= "number" or value < 1 or value % 1 ~= 0 then
-    lib.fail("%s: %s is %s; a whole number of at least 1 is needed", name, key, tostring(value))
+    lib.deny("%s: %s is %s; a whole number of at least 1 is needed", name, key, tostring(value))
   end
 end
 local need_whole = M.need_whole
@@ -29,21 +29,21 @@ function M.need(self, x, axes, what, shape)
   if is_tensor(x) and #x.shape == axes then return end
   local given = is_tensor(x) and "(" .. table.concat(x.shape, ",") .. ")"
     or x == nil and "nil" or "a " .. type(x)
-  lib.fail("%s: %s %s; a tensor %s of i32 is needed", who(self), what, given, shape)
+  lib.deny("%s: %s %s; a tensor %s of i32 is needed", who(self), what, given, shape)
 end
 
 --- need_context(model, time) raises an error if a sequence is longer than the model's context.
 function M.need_context(self, time)
   local context = self.config.context
   if time > context then
-    lib.fail("%s: %d tokens are more than the model's context of %d", who(self), time, context)
+    lib.deny("%s: %d tokens are more than the model's context of %d", who(self), time, context)
   end
 end
 
 --- need_tokens(self, time) raises an error if flops_per_token's number of tokens is no number.
 function M.need_tokens(self, time)
   if type(time) ~= "number" then
-    lib.fail("%s: flops_per_token: the number of tokens is %s; a number is needed", who(self),
+    lib.deny("%s: flops_per_token: the number of tokens is %s; a number is needed", who(self),
              tostring(time))
   end
 end
@@ -51,13 +51,13 @@ end
 -- The value of a setting, checked.
 local function setting(self, name, field, value)
   if value == nil and field.needed then
-    lib.fail("%s: '%s' is missing; %s{%s = %s, ...}", who(self), name, self.class_name, name,
+    lib.deny("%s: '%s' is missing; %s{%s = %s, ...}", who(self), name, self.class_name, name,
              tostring(field.default))
   end
   if value == nil then return field.default end
   if field.whole and field.min == 1 then need_whole(who(self), name, value) end
   local problem = config.problem(field, value)
-  if problem then lib.fail("%s: '%s' %s", who(self), name, problem) end
+  if problem then lib.deny("%s: '%s' %s", who(self), name, problem) end
   return value
 end
 
@@ -65,7 +65,7 @@ end
 --- unknown or invalid settings.
 function M.checked(class, given)
   local fields, out, names = class.fields(), {}, {}
-  given = arguments.options(who(class), given, fields)
+  given = arguments.options(who(class), given, fields, lib.deny)
   for name in pairs(fields) do names[#names + 1] = name end
   table.sort(names, function(a, b) return fields[a].order < fields[b].order end)
   for _, name in ipairs(names) do out[name] = setting(class, name, fields[name], given[name]) end
@@ -77,13 +77,13 @@ end
 local function configure(self, given)
   local c = M.checked(self, given)
   if (c.head_dim or 0) == 0 and c.embd % c.heads ~= 0 then
-    lib.fail("%s: embd = %d is not a multiple of heads = %d; choose one, such as %d", who(self),
+    lib.deny("%s: embd = %d is not a multiple of heads = %d; choose one, such as %d", who(self),
              c.embd, c.heads, math.ceil(c.embd / c.heads) * c.heads)
   end
   if c.head_dim == 0 then c.head_dim = c.embd / c.heads end
   if c.kv_heads == 0 then c.kv_heads = c.heads end
   if c.kv_heads and c.heads % c.kv_heads ~= 0 then
-    lib.fail("%s: heads = %d is not a multiple of kv_heads = %d", who(self), c.heads, c.kv_heads)
+    lib.deny("%s: heads = %d is not a multiple of kv_heads = %d", who(self), c.heads, c.kv_heads)
   end
   self.config = c
   return c

@@ -22,11 +22,11 @@ function M.new(model, words, options)
   local self = setmetatable({model = model, words = words, options = options, turns = {},
                              first = 1, answers = 0, cache = {}}, Conversation)
   if not (words and words.chat) then
-    lib.fail("the model has no tokenizer with a chat template; recipes/gpt2_generate.lua "
+    lib.deny("the model has no tokenizer with a chat template; recipes/gpt2_generate.lua "
              .. "continues a text")
   end
   if (model.kind or "decoder") ~= "decoder" then
-    lib.fail("%s does not continue texts, so it has no conversations; recipes/gpt2_generate.lua "
+    lib.deny("%s does not continue texts, so it has no conversations; recipes/gpt2_generate.lua "
              .. "answers a single text", getmetatable(model).class_name)
   end
   self:set_system(options.system or "")
@@ -86,7 +86,7 @@ function Conversation:prompt()
     if #ids + needed <= context and #ids > 0 then return ids, self.first - before end
     if self.first >= #self.turns then
       self.first = before
-      lib.fail("the message makes %d tokens with the system message and the template; the model's "
+      lib.deny("the message makes %d tokens with the system message and the template; the model's "
                .. "context is %d, of which %d are for the answer", #ids, context, needed)
     end
     self.first = self.first + 1
@@ -142,7 +142,7 @@ end
 function Conversation:retry(stops, on_text)
   local turns = self.turns
   local count, old = #turns, turns[#turns]
-  if not old then lib.fail "there is no question yet" end
+  if not old then lib.deny "there is no question yet" end
   turns[count] = nil
   return lib.finally(function() turns[count] = turns[count] or old end, self.say, self,
                      old.question, stops, on_text)
@@ -179,7 +179,7 @@ end
 --- the conversation is then unchanged.
 function Conversation:load(path)
   local system, turns = turns_of(json.read(path))
-  if not system then lib.fail("%s is not a conversation: %s", path, turns) end
+  if not system then lib.deny("%s is not a conversation: %s", path, turns) end
   self:set_system(system)
   self.turns, self.first = turns, 1
 end

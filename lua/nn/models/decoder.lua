@@ -55,7 +55,7 @@ function Decoder:caches(batch, tokens)
   tokens = tokens == nil and c.context or tokens
   need_whole(who(self), "tokens", tokens)
   if tokens > c.context then
-    lib.fail("%s: caches of %.0f tokens are longer than the model's context of %d", who(self),
+    lib.deny("%s: caches of %.0f tokens are longer than the model's context of %d", who(self),
              tokens, c.context)
   end
   return cached.caches(self, batch, tokens, c.layers)

@@ -44,7 +44,7 @@ function EncoderDecoder:forward(ids, targets, options)
   local inputs = o.inputs
   if targets then
     base.need(self, targets, 2, "the targets are", "(batch, tokens)")
-    if inputs then lib.fail("%s: the decoder's inputs follow from the targets", who) end
+    if inputs then lib.deny("%s: the decoder's inputs follow from the targets", who) end
     inputs = shifted(self, targets, o.ignore_index or -100)
   end
   base.need(self, inputs, 2, "the decoder's inputs are", "(batch, tokens)")

@@ -51,17 +51,17 @@ function M.fill(model, words, text, options)
   local top = arguments.whole("fill", "top", options.top or 5, 1)
   local mask, vocab = mask_of(words), model.config.vocab
   local ids, places = ids_of(words, text, mask), {}
-  if #ids == 0 then lib.fail "fill: the text is empty" end
+  if #ids == 0 then lib.deny "fill: the text is empty" end
   for i, id in ipairs(ids) do
     if id >= vocab then
-      lib.fail("fill: the text has token %d, but the model has only %d: the tokenizer belongs to "
+      lib.deny("fill: the text has token %d, but the model has only %d: the tokenizer belongs to "
                .. "another model", id, vocab)
     end
     if id == mask then places[#places + 1] = i end
   end
   local classifies = model.config.labels > 0
   if not classifies and #places == 0 then
-    lib.fail("fill: the text has no masked token; write %s for it",
+    lib.deny("fill: the text has no masked token; write %s for it",
              mask < words.size and words:decode {mask} or "[MASK]")
   end
   local logits = eval_mode(model, creation.tensor({ids}, {dtype = "i32"}))

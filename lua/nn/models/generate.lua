@@ -126,7 +126,7 @@ local function penalised(row, logits, size, options)
 end
 
 local function need_numbers(logit)
-  if logit ~= logit then lib.fail("generate: the model's logits are NaN") end
+  if logit ~= logit then lib.deny("generate: the model's logits are NaN") end
 end
 
 -- Appends an id to row number r; returns whether the row continues.
@@ -336,7 +336,7 @@ function M.generate(model, ids, options)
     for i = 1, arguments.list("generate", "the ids", list) do
       rows[r].ids[i] = arguments.whole("generate", "an id", list[i], 0)
     end
-    if #list == 0 then lib.fail("generate: give at least one token") end
+    if #list == 0 then lib.deny("generate: give at least one token") end
     if model.read then rows[r].source, rows[r].ids = rows[r].ids, {model.config.start} end
   end
   run_all(model, rows, options)

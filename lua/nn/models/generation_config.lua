@@ -45,7 +45,7 @@ local function entries_in(folder, name, wrong)
   local text = files.read(path)
   local entries = schema.without_null(json.object(text, path))
   local problem = #entries > 0 and "it is a list; an object is needed" or wrong(entries)
-  if problem then lib.fail("%s: %s", path, problem) end
+  if problem then lib.deny("%s: %s", path, problem) end
   return entries, text
 end
 

@@ -135,7 +135,7 @@ function M.refuse_folder(folder, missing)
       if name:find(other[1]) then missing = "it has " .. other[2] end
     end
   end
-  lib.fail("'%s' contains no model: %s", folder, missing)
+  lib.deny("'%s' contains no model: %s", folder, missing)
 end
 
 --- read(folder) -> the class of the model in a folder, and its settings. Errors: a config.json that
@@ -144,17 +144,17 @@ function M.read(folder)
   local path = files.join(folder, "config.json")
   if not files.exists(path) then M.refuse_folder(folder, "neither config.json nor a checkpoint") end
   local config = schema.without_null(json.read(path))
-  if json.is_list(config) and #config > 0 then lib.fail("%s is a list, not an object", path) end
+  if json.is_list(config) and #config > 0 then lib.deny("%s is a list, not an object", path) end
   local class = registry.of_type(config, path)
   if config.quantization_config ~= nil then
     local how = type(config.quantization_config) == "table"
       and config.quantization_config.quant_method
-    lib.fail("%s has a quantization_config%s; nnlua reads weights that are not quantized", path,
+    lib.deny("%s has a quantization_config%s; nnlua reads weights that are not quantized", path,
              type(how) == "string" and (" (%s)"):format(how) or "")
   end
   local problem, settings = wrong_entry(class, config) or wrong_architecture(class, config), nil
   if not problem then settings, problem = settings_of(class, config) end
-  if problem then lib.fail("%s: %s", path, problem) end
+  if problem then lib.deny("%s: %s", path, problem) end
   return class, settings
 end
 

@@ -26,7 +26,7 @@ M.full_name = full_name
 function M.name_in_files(class, path, settings)
   local name, transposed = class.hugging_face.name(path, settings)
   if not name then
-    lib.fail("'%s' is not a parameter of %s in transformers", path, class.class_name)
+    lib.deny("'%s' is not a parameter of %s in transformers", path, class.class_name)
   end
   if type(name) == "string" then return name, transposed end
   local parts = {}
@@ -56,7 +56,7 @@ local function refuse_files(folder)
                  .. "pretrained(FOLDER).save_pretrained(OTHER) writes safetensors"):format(name)
     end
   end
-  lib.fail("'%s' has neither model.safetensors nor model.safetensors.index.json%s", folder, instead)
+  lib.deny("'%s' has neither model.safetensors nor model.safetensors.index.json%s", folder, instead)
 end
 
 --- open(folder, class) -> the weights in a folder, for a model of a class. Errors: there are none,
@@ -90,12 +90,12 @@ end
 local function find(self, name, shape, settings)
   local entry = lookup(self, name) or lookup_copy(self, name, settings)
   if not entry then
-    lib.fail("'%s' has no tensor '%s'%s", self.folder, full_name("", name), self.prefix == "" and ""
+    lib.deny("'%s' has no tensor '%s'%s", self.folder, full_name("", name), self.prefix == "" and ""
              or (" (nor with the prefix '%s')"):format(self.prefix))
   end
   local given, expected = table.concat(entry.shape, ","), table.concat(shape, ",")
   if given ~= expected then
-    lib.fail("%s: '%s' is (%s); config.json implies (%s)", entry.file.path, entry.name, given,
+    lib.deny("%s: '%s' is (%s); config.json implies (%s)", entry.file.path, entry.name, given,
              expected)
   end
   self.read[name] = entry
@@ -123,7 +123,7 @@ end
 function Weights:check_shapes(settings)
   if not self.class.shapes then return end
   local shapes, full = registry.shapes(self.class, settings)
-  if not shapes then lib.fail("%s: %s", files.join(self.folder, "config.json"), full) end
+  if not shapes then lib.deny("%s: %s", files.join(self.folder, "config.json"), full) end
   local paths = sorted_keys(shapes)
   for i = #paths, 1, -1 do   -- tok.weight first: wrong heads would make many parts of a block's
     self:parameter(paths[i], shapes[paths[i]], full)
@@ -168,7 +168,7 @@ local function is_copy(self, entry, name)
   local other = self.read[(self.format.repeats or {})[name]]
   if not other then return false end
   if not are_equal(entry, other) then
-    lib.fail("%s: '%s' differs from '%s', which nnlua's %s uses in its place", entry.file.path,
+    lib.deny("%s: '%s' differs from '%s', which nnlua's %s uses in its place", entry.file.path,
              entry.name, other.name, self.class.class_name)
   end
   return true
@@ -197,7 +197,7 @@ function Weights:check_all_read()
   if #unread == 0 then return end
   table.sort(unread)
   local shown = "'" .. table.concat(unread, "', '", 1, math.min(4, #unread)) .. "'"
-  lib.fail("'%s' has %d tensor%s that nnlua's %s with this config.json does not read, so it would "
+  lib.deny("'%s' has %d tensor%s that nnlua's %s with this config.json does not read, so it would "
            .. "compute something else: %s%s. nn.load_hf(FOLDER, {unread = \"ignore\"}) loads the "
            .. "rest",
            self.folder, #unread, #unread == 1 and "" or "s", self.class.class_name, shown,

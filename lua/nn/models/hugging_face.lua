@@ -108,7 +108,7 @@ function M.load_hf(folder, options)
   local unread = options.unread or "refuse"
   arguments.need(unread == "refuse" or unread == "ignore", "load_hf", "unread", unread,
                  "refuse or ignore is needed")
-  if not files.list(folder) then lib.fail("there is no folder '%s'", folder) end
+  if not files.list(folder) then lib.deny("there is no folder '%s'", folder) end
   local class, settings = hf_config.read(folder)
   local weights = hf_weights.open(folder, class)
   hf_weights.settle_tie(folder, class, settings, weights)
@@ -184,7 +184,7 @@ function M.save_hf(folder, model, tokenizer, options)
   arguments.need(described and type(model.config) == "table", "save_hf", "the model", model,
                  "its class needs a table hugging_face, as in models/gpt2.lua")
   if model.quantized then
-    lib.fail "save_hf: the model has weights of 8 bits (nn.quantize_weights); save it before"
+    lib.deny "save_hf: the model has weights of 8 bits (nn.quantize_weights); save it before"
   end
   options = arguments.options("save_hf", options, save_options)
   local limit = arguments.whole("save_hf", "shard_bytes", options.shard_bytes or 5e9)

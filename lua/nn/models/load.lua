@@ -19,9 +19,9 @@ local M = {}
 -- The checkpoint at `path`, or the newest valid one in a run's folder; nil for a Hugging Face
 -- folder.
 local function find_checkpoint(path)
-  if path == "" then lib.fail "give model=FOLDER" end
+  if path == "" then lib.deny "give model=FOLDER" end
   if not files.list(path) then
-    lib.fail("there is no folder '%s'; give a run, a checkpoint, or a Hugging Face folder, such as "
+    lib.deny("there is no folder '%s'; give a run, a checkpoint, or a Hugging Face folder, such as "
              .. "that of `huggingface-cli download gpt2 --local-dir gpt2`", path)
   end
   if not files.exists(files.join(path, "state.json")) and #checkpoint.list(path) == 0 then
@@ -33,7 +33,7 @@ local function find_checkpoint(path)
   end)
   local config = found.state.config
   if type(config) ~= "table" or config.model == nil then
-    lib.fail("'%s' does not name its model (no config.model in state.json); to load a model of "
+    lib.deny("'%s' does not name its model (no config.model in state.json); to load a model of "
              .. "your own, use nn.open_checkpoint(PATH):restore {model = model}", found.path)
   end
   return found
@@ -100,7 +100,7 @@ local function new_model(class, settings, path)
   local good, result = pcall(class, settings)
   if good then return result end
   if lib.is_interrupt(result) then error(result, 0) end
-  lib.fail("'%s': its settings `model` are not valid for %s: %s", path, class.class_name,
+  lib.deny("'%s': its settings `model` are not valid for %s: %s", path, class.class_name,
            lib.is_error(result) and result.message or tostring(result))
 end
 

@@ -65,7 +65,7 @@ end
 function M.find(name, path)
   local list, known = names()
   return M.known(name)
-    or lib.fail("%sunknown model '%s' in models/%s", path and ("'%s': "):format(path) or "",
+    or lib.deny("%sunknown model '%s' in models/%s", path and ("'%s': "):format(path) or "",
                 name, advice_on_type(name, list) or suggest.choices(name, known))
 end
 
@@ -79,7 +79,7 @@ end
 --- saved(name, path) -> the class named in the checkpoint `path`. Errors: as find(); the name "".
 function M.saved(name, path)
   if name == "" then
-    lib.fail("'%s' contains a model of no file models/NAME.lua; load it with "
+    lib.deny("'%s' contains a model of no file models/NAME.lua; load it with "
              .. "nn.open_checkpoint(PATH):restore {model = model}", path)
   end
   return M.find(name or FIRST, path)
@@ -95,10 +95,10 @@ end
 local function refuse_type(config, path, types)
   local kind = config.model_type
   if type(kind) ~= "string" then
-    lib.fail("%s: model_type is %s; a text is needed", path, arguments.describe(kind))
+    lib.deny("%s: model_type is %s; a text is needed", path, arguments.describe(kind))
   end
   local difference = families.difference(kind)
-  lib.fail("%s: model_type is '%s'%s, which no model in models/ has%s%s", path, kind,
+  lib.deny("%s: model_type is '%s'%s, which no model in models/ has%s%s", path, kind,
            architecture_of(config), difference and ": " .. difference or "",
            suggest.choices(difference and "" or kind, types))
 end
@@ -110,7 +110,7 @@ function M.of_type(config, path)
   local model_type = config.model_type
   if model_type == nil and config.n_embd ~= nil then return M.find(FIRST) end
   if model_type == nil then
-    lib.fail("%s has no model_type%s, so it is not that of a model that nnlua knows", path,
+    lib.deny("%s has no model_type%s, so it is not that of a model that nnlua knows", path,
              architecture_of(config))
   end
   local list, known = names()

@@ -24,22 +24,22 @@ end
 -- Raises an error for settings with which nn.rope cannot work.
 local function check(c, head_dim, rotated)
   if rotated < 2 or rotated % 2 ~= 0 or rotated > head_dim then
-    lib.fail("rotary embedding: %.0f of the %.0f components of a head cannot rotate; an even "
+    lib.deny("rotary embedding: %.0f of the %.0f components of a head cannot rotate; an even "
              .. "number of at least 2 is needed", rotated, head_dim)
   end
   if c.theta <= 1 then
-    lib.fail("rotary embedding: theta = %g; more than 1 is needed", c.theta)
+    lib.deny("rotary embedding: theta = %g; more than 1 is needed", c.theta)
   end
   if not c.scaling or c.scaling == "none" then return end
   if c.factor <= 0 then
-    lib.fail("rotary embedding: factor = %g; more than 0 is needed", c.factor)
+    lib.deny("rotary embedding: factor = %g; more than 0 is needed", c.factor)
   end
   if c.scaling == "linear" then return end
   if c.low <= 0 or c.high <= c.low then
-    lib.fail("rotary embedding: low = %g and high = %g; 0 < low < high is needed", c.low, c.high)
+    lib.deny("rotary embedding: low = %g and high = %g; 0 < low < high is needed", c.low, c.high)
   end
   if c.original < 1 then
-    lib.fail("rotary embedding: original = %g; %s needs the context length of the training",
+    lib.deny("rotary embedding: original = %g; %s needs the context length of the training",
              c.original, c.scaling)
   end
 end

@@ -69,7 +69,7 @@ local function mismatch(class, settings, weights, with_shapes)
 end
 
 local function refuse(class, folder, problem)
-  lib.fail("'%s': its settings `model` are not valid for %s: %s", folder, class.class_name, problem)
+  lib.deny("'%s': its settings `model` are not valid for %s: %s", folder, class.class_name, problem)
 end
 
 --- check_shapes(class, settings, folder): raises an error unless the checkpoint in `folder` has the

@@ -18,7 +18,7 @@ function M.new(symbols, merges, special, name)
   for _, symbol in ipairs(symbols) do known[symbol] = not special[symbol] end
   for byte = 0, 255 do
     if not known[string.char(byte)] then
-      lib.fail("%s: the vocabulary has no token for byte %d", name, byte)
+      lib.deny("%s: the vocabulary has no token for byte %d", name, byte)
     end
   end
   local ref = native.new({kind = "bpe", symbols = symbols, merges = merges, flags = BYTES}, name)

@@ -130,7 +130,7 @@ end
 local BYTES = {type = "ByteLevel", add_prefix_space = false, use_regex = true}
 
 local function need(condition, path, text, ...)
-  if not condition then lib.fail("%s: " .. text, path, ...) end
+  if not condition then lib.deny("%s: " .. text, path, ...) end
 end
 
 --- from_two_files(vocab_path, merges_path) -> tokenizer of a vocab.json and a merges.txt.

@@ -31,7 +31,7 @@ local function templates_in(config, path)
     local good = type(entry) == "table" and type(entry.name) == "string"
       and type(entry.template) == "string"
     if not good then
-      lib.fail("%s: an entry of chat_template is not {name, template}", path)
+      lib.deny("%s: an entry of chat_template is not {name, template}", path)
     end
     out[entry.name] = entry.template
   end

@@ -88,10 +88,10 @@ function M.new(steps, path)
   for i, step in ipairs(steps) do
     local maker = makers[step.type]
     if not maker then
-      lib.fail("%s: the decoder '%s' is not supported", path, tostring(step.type))
+      lib.deny("%s: the decoder '%s' is not supported", path, tostring(step.type))
     end
     local function need(good, what)
-      if not good then lib.fail("%s: the decoder %s needs %s", path, step.type, what) end
+      if not good then lib.deny("%s: the decoder %s needs %s", path, step.type, what) end
     end
     if step.type == "Strip" then check_strip(step, fused, need) end
     if fused and step.type == "Strip" then

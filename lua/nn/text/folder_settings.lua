@@ -14,7 +14,7 @@ local token_names = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_to
                      "mask_token"}
 
 local function need(condition, path, text, ...)
-  if not condition then lib.fail("%s: " .. text, path, ...) end
+  if not condition then lib.deny("%s: " .. text, path, ...) end
 end
 
 --- parsed(texts, path) -> {texts=, path=, config=, map=, added=, class=, model_type=}: the contents

@@ -23,7 +23,7 @@ local function check(status, path)
   if status >= 0 then return end
   local _, problem = pcall(lib.check, status)
   if lib.is_interrupt(problem) then error(problem, 0) end
-  lib.fail("%s: %s", path, problem.message)
+  lib.deny("%s: %s", path, problem.message)
 end
 
 local kinds = {bpe = 0, unigram = 1, wordpiece = 2, sentencepiece_unigram = 3,
@@ -46,7 +46,7 @@ function M.new(model, path)
   local merges = model.merges or {}
   local ranks = ffi.new("int32_t[?]", math.max(1, #merges), merges)
   if model.scores and #model.scores ~= count then
-    lib.fail("%s: %d scores of %d tokens; each needs one", path, #model.scores, count)
+    lib.deny("%s: %d scores of %d tokens; each needs one", path, #model.scores, count)
   end
   local scores = model.scores and ffi.new("double[?]", count, model.scores)
   local types = model.types and ffi.new("uint8_t[?]", count, model.types)

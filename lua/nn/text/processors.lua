@@ -12,7 +12,7 @@ local function default()
   return {single = {text_item("A", 0)}, pair = {text_item("A", 0), text_item("B", 1)}}
 end
 
-local function fail(path, text, ...) lib.fail("%s: the post_processor " .. text, path, ...) end
+local function fail(path, text, ...) lib.deny("%s: the post_processor " .. text, path, ...) end
 
 local function check_id(path, id, size)
   if type(id) ~= "number" or id % 1 ~= 0 or id < 0 or id >= size then

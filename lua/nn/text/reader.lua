@@ -15,7 +15,7 @@ local FUSE, FALLBACK, BYTES, WHOLE = 1, 2, 4, 8
 local added_flags = {special = 1, normalized = 2, single_word = 4, lstrip = 8, rstrip = 16}
 
 local function need(condition, path, text, ...)
-  if not condition then lib.fail("%s: " .. text, path, ...) end
+  if not condition then lib.deny("%s: " .. text, path, ...) end
 end
 
 local is_set = steps.is_set

@@ -16,7 +16,7 @@ local ADDED_FLAGS = {special = 1, single_word = 4, lstrip = 8, rstrip = 16}
 local WORD_MARK = "\226\150\129"
 
 local function need(condition, path, text, ...)
-  if not condition then lib.fail("%s: " .. text, path, ...) end
+  if not condition then lib.deny("%s: " .. text, path, ...) end
 end
 
 -- ### Classes of tokenizers

@@ -20,7 +20,7 @@ local fields = {
 }
 
 local function need(condition, path, text, ...)
-  if not condition then lib.fail("%s: " .. text, path, ...) end
+  if not condition then lib.deny("%s: " .. text, path, ...) end
 end
 
 -- Reads the fields of a message into the table `out`.
@@ -102,7 +102,7 @@ local kinds = {"unigram", "bpe", "word", "char"}
 function M.parse(bytes, path)
   local file = {p = ffi.cast("const uint8_t *", bytes), path = path}
   function file.fail(at)
-    lib.fail("%s is not a SentencePiece model, or is damaged at byte %d of %d", path, at, #bytes)
+    lib.deny("%s is not a SentencePiece model, or is damaged at byte %d of %d", path, at, #bytes)
   end
   local model = {symbols = {}, scores = {}, types = {}, trainer = with_defaults(fields.trainer),
                  normalizer = with_defaults(fields.normalizer)}

@@ -11,13 +11,13 @@ function M.is_set(value) return value ~= nil and type(value) ~= "userdata" end
 local function flatten(step, key, list, path)
   if not M.is_set(step) then return list end
   if type(step) ~= "table" then
-    lib.fail("%s: a step is %s; an object with a type is needed", path, tostring(step))
+    lib.deny("%s: a step is %s; an object with a type is needed", path, tostring(step))
   end
   if step.type ~= "Sequence" then
     list[#list + 1] = step
     return list
   end
-  if type(step[key]) ~= "table" then lib.fail("%s: a Sequence has no list '%s'", path, key) end
+  if type(step[key]) ~= "table" then lib.deny("%s: a Sequence has no list '%s'", path, key) end
   for _, inner in ipairs(step[key]) do flatten(inner, key, list, path) end
   return list
 end
@@ -119,9 +119,9 @@ local function translated(list, makers, what, path, splits)
   for i, step in ipairs(list) do
     local name = tostring(step.type)
     local maker = makers[step.type]
-    if not maker then lib.fail("%s: the %s '%s' is not supported", path, what, name) end
+    if not maker then lib.deny("%s: the %s '%s' is not supported", path, what, name) end
     out[i] = maker(step, function(good, setting)
-      if not good then lib.fail("%s: the %s %s needs %s", path, what, name, setting) end
+      if not good then lib.deny("%s: the %s %s needs %s", path, what, name, setting) end
     end)
     out[i].kind, out[i].splits = name, splits
   end

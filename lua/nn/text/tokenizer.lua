@@ -31,7 +31,7 @@ end
 local function from_characters(path)
   local state = json.read(path)
   if state.kind ~= "char" or type(state.symbols) ~= "string" then
-    lib.fail("%s is not a char vocabulary of nnlua", path)
+    lib.deny("%s is not a char vocabulary of nnlua", path)
   end
   return vocabulary.vocabulary("char", state.symbols, path)
 end
@@ -79,7 +79,7 @@ function M.in_folder(folder)
   if path "vocab.txt" then return vocab_txt.read(folder) end
   for _, name in ipairs(files.list(folder) or {}) do
     if is_unknown_format(name) then
-      lib.fail("%s: nnlua cannot read this tokenizer%s. If transformers has a fast class for it, "
+      lib.deny("%s: nnlua cannot read this tokenizer%s. If transformers has a fast class for it, "
                .. "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes a "
                .. "tokenizer.json", files.join(folder, name),
                name == "vocab.json" and " without a merges.txt" or "")
@@ -106,7 +106,7 @@ function M.tokenizer(path)
   if path:find "%.json$" then return from_tokenizer_json(path) end
   local tokenizer = M.in_folder(path)
   if tokenizer then return tokenizer end
-  lib.fail("'%s' has no tokenizer: none of tokenizer.json, vocab.json and merges.txt, %s, "
+  lib.deny("'%s' has no tokenizer: none of tokenizer.json, vocab.json and merges.txt, %s, "
            .. "vocab.txt%s", path, table.concat(sentencepiece.NAMES, ", "),
            files.list(path) and "" or "; there is no such folder")
 end

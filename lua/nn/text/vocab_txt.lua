@@ -18,7 +18,7 @@ local model_types = {bert = true, distilbert = true, electra = true, mobilebert 
                      convbert = true}
 
 local function need(condition, path, text, ...)
-  if not condition then lib.fail("%s: " .. text, path, ...) end
+  if not condition then lib.deny("%s: " .. text, path, ...) end
 end
 
 local function tokens_of(path)

@@ -21,7 +21,7 @@ local function each_character(text, name, each)
     if steps % lib.CHECK_EVERY == 0 then lib.check_interrupt() end
     local _, length = utf8.decode(p, at, size)
     if not length then
-      lib.fail("%s: byte %d is not UTF-8 text; convert the file, or use data.vocabulary=byte",
+      lib.deny("%s: byte %d is not UTF-8 text; convert the file, or use data.vocabulary=byte",
                name, at)
     end
     each(text:sub(at + 1, at + length), at)
@@ -47,10 +47,10 @@ function M.vocabulary(kind, text, name)
     return of_symbols(kind, symbols)
   end
   if kind ~= "char" then
-    lib.fail("unknown vocabulary '%s'; choose char or byte", tostring(kind))
+    lib.deny("unknown vocabulary '%s'; choose char or byte", tostring(kind))
   end
   arguments.need(type(text) == "string", "vocabulary", "the text", text, "a string is needed")
-  if text == "" then lib.fail("%s is empty", name or "the text") end
+  if text == "" then lib.deny("%s is empty", name or "the text") end
   local seen = {}
   each_character(text, name or "the text", function(character)
     if not seen[character] then
@@ -60,7 +60,7 @@ function M.vocabulary(kind, text, name)
   end)
   table.sort(symbols)
   if #symbols > 65536 then
-    lib.fail("%s: %d different characters; at most 65536 are supported", name, #symbols)
+    lib.deny("%s: %d different characters; at most 65536 are supported", name, #symbols)
   end
   return of_symbols(kind, symbols)
 end
@@ -101,7 +101,7 @@ function Vocabulary:encode(text, name)
   each_character(text, name or "the text", function(character, at)
     local id = of[character]
     if not id then
-      lib.fail("%s: the character '%s' at byte %d is not in the vocabulary", name or "the text",
+      lib.deny("%s: the character '%s' at byte %d is not in the vocabulary", name or "the text",
                character, at)
     end
     ids[count] = id

@@ -237,8 +237,8 @@ end)
 t.case("more tokens than the model's context", function()
   local model = GPT2 {layers = 1, heads = 1, embd = 8, context = 4, vocab = 10}
   local ids = nn.tensor({{1, 2, 3, 4, 5}}, {dtype = "i32"})
-  t.same(t.fails(function() model(ids) end, ""), "gpt2: 5 tokens are more than the model's "
-         .. "context of 4")
+  t.fails(function() model(ids) end, "bad_input.lua:240: gpt2: 5 tokens are more than the model's "
+          .. "context of 4")
 end)
 
 t.case("an invalid number of workers, and a script without its extension", function()
@@ -251,6 +251,17 @@ t.case("an invalid number of workers, and a script without its extension", funct
   local status, output = t.shell(("cd %s; $NNLUA recipes/runs 2>&1"):format(host.root))
   t.same({status, output}, {1, "nnlua: cannot open recipes/runs: No such file or directory; did "
                             .. "you mean 'recipes/runs.lua'?\n"})
+end)
+
+t.case("scripts have nn, and errors explain what cannot be loaded", function()
+  files.write(folder .. "/own.lua", "local x = nn.ones(1)\nprint(x:item())\n")
+  files.write(folder .. "/python.lua", "local x = 1\nx += 1\n")
+  local _, output = t.shell(([[cd %s; for script in own python own_ recipes/gpt2_trian
+    do $NNLUA $script.lua; done; echo 'print(nn.ones(1):item() + 1)' | $NNLUA -]]):format(folder))
+  t.same(output, "1\nnnlua: python.lua:2: '=' expected near '+'; Lua has no +=; write x = x + 1\n"
+         .. "nnlua: cannot open own_.lua: No such file or directory; did you mean 'own.lua'?\n"
+         .. "nnlua: cannot open recipes/gpt2_trian.lua: No such file or directory; did you mean "
+         .. "'recipes/gpt2_train.lua'?\n2\n")
 end)
 
 t.case("more workers than cores give one warning", function()

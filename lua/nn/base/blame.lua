@@ -1,0 +1,156 @@
+-- Where an error comes from: the line in the user's code, and the path of the running module.
+--
+-- LuaJIT drops the frame of a function that ends in `return f(x)`, so the line of a module's
+-- `return self.down(h)` is not on the stack. The call of the module is (lua/nn/core/module.lua),
+-- and the line is then read from the bytecode of its forward. Of other functions, the name is known
+-- by which they were called.
+
+local host = require "nn.host"
+local util = require "jit.util"
+
+local M = {call = nil, paths = nil}      -- set by module.lua: the function that calls forward, and
+                                         -- paths(object) -> {[module] = path} of the modules in it
+local DEEPEST = 250                      -- frames
+
+-- The opcode of an instruction of a text.
+local function opcode(text, pc) return bit.band(util.funcbc(loadstring(text), pc), 0xff) end
+local TAIL_CALLS = {[opcode("return a()", 2)] = true, [opcode("return a(...)", 3)] = true}
+local FIELD = opcode("local a = ... return a.b", 2)
+
+local function is_in(source, folder)
+  local start = "@" .. host.root .. "/" .. folder .. "/"
+  return source:sub(1, #start) == start
+end
+
+-- Whether code is the library's. with_models: whether models/ counts as such.
+local function is_own(source, with_models)
+  return is_in(source, "lua") or source == "=repl" or with_models and is_in(source, "models")
+end
+
+-- {line, ...} of the tail calls of a function, and {[line] = true} of those that read a field.
+local function tail_calls(f, field)
+  local lines, reads = {}, {}
+  for pc = 1, util.funcinfo(f).bytecodes - 1 do
+    local instruction = util.funcbc(f, pc)
+    local op, line = bit.band(instruction, 0xff), util.funcinfo(f, pc).currentline
+    if TAIL_CALLS[op] then lines[#lines + 1] = line end
+    if op == FIELD and util.funck(f, -bit.band(bit.rshift(instruction, 16), 0xff) - 1) == field then
+      reads[line] = true
+    end
+  end
+  return lines, reads
+end
+
+-- The line of a function's tail call, of several the one that reads the field; else its first line.
+local function tail_line(f, field)
+  local lines, reads = tail_calls(f, field)
+  if #lines == 1 then return lines[1] end
+  for _, line in ipairs(lines) do
+    if reads[line] then return line end
+  end
+  return debug.getinfo(f, "S").linedefined
+end
+
+local function name_in(object, value)
+  for name, field in pairs(object) do
+    if rawequal(field, value) then return name end
+  end
+end
+
+-- The place in the forward of a module that is not on the stack, because it ended in a tail call;
+-- nil if its forward is the library's. inner: the module that it called, if any.
+local function in_forward(object, inner, with_models)
+  local forward = object.forward
+  local info = type(forward) == "function" and debug.getinfo(forward, "S")
+  if not info or info.what == "C" or is_own(info.source, with_models) then return nil end
+  return info.short_src .. ":" .. tail_line(forward, inner and name_in(object, inner)), info.source
+end
+
+-- The value that code at `level` called by a name, or nil.
+local function called_value(level, code, name, kind)
+  local value
+  if kind == "local" then
+    for i = 1, DEEPEST do
+      local found, local_value = debug.getlocal(level + 1, i)
+      if not found then return value end
+      if found == name then value = local_value end
+    end
+  elseif kind == "upvalue" then
+    for i = 1, debug.getinfo(code, "u").nups do
+      local found, upvalue = debug.getupvalue(code, i)
+      if found == name then return upvalue end
+    end
+  elseif kind == "global" then
+    return rawget(getfenv(code), name)
+  end
+end
+
+-- The place in a function that code at `level` called and that ended in a tail call, so that the
+-- next frame belongs to another function; or nil.
+local function in_tail_call(level, code, with_models)
+  local next_frame = debug.getinfo(level, "nf")
+  local f = called_value(level + 1, code, next_frame.name, next_frame.namewhat)
+  if type(f) ~= "function" or f == next_frame.func then return nil end
+  local info = debug.getinfo(f, "S")
+  if info.what == "C" or is_own(info.source, with_models) or #tail_calls(f) == 0 then return nil end
+  return info.short_src .. ":" .. tail_line(f), info.source
+end
+
+--- place(with_models) -> "script.lua:12" and its source: the innermost code outside the library, or
+--- nil. with_models: whether the library includes models/.
+function M.place(with_models)
+  local inner
+  for level = 3, DEEPEST do
+    local info = debug.getinfo(level, "Slf")
+    if not info then return nil end
+    if M.call and info.func == M.call then
+      local _, object = debug.getlocal(level, 1)
+      local place, source = in_forward(object, inner, with_models)
+      if place then return place, source end
+      inner = object
+    elseif info.what ~= "C" and info.currentline > 0 and not is_own(info.source, with_models) then
+      local place, source = in_tail_call(level, info.func, with_models)
+      if place then return place, source end
+      return info.short_src .. ":" .. info.currentline, info.source
+    end
+  end
+end
+
+--- variables() -> the set of the names of the local variables and upvalues of the innermost code
+--- outside the library.
+function M.variables()
+  local set = {}
+  for level = 3, DEEPEST do
+    local info = debug.getinfo(level, "Sf")
+    if not info then return set end
+    if info.what ~= "C" and not is_own(info.source) then
+      for i = 1, DEEPEST do
+        local name = debug.getlocal(level, i)
+        local upvalue = debug.getupvalue(info.func, i)
+        if not name and not upvalue then return set end
+        set[name or upvalue], set[upvalue or name] = true, true
+      end
+    end
+  end
+  return set
+end
+
+--- in_recipe(source) -> whether code is one of nnlua's own recipes.
+function M.in_recipe(source) return is_in(source, "recipes") end
+
+--- module() -> " (in blocks.3.mlp)" inside a module of another module, else "".
+function M.module()
+  local innermost, outermost
+  for level = 3, DEEPEST do
+    local info = debug.getinfo(level, "f")
+    if not info then break end
+    if M.call and info.func == M.call then
+      local _, object = debug.getlocal(level, 1)
+      innermost, outermost = innermost or object, object
+    end
+  end
+  local path = innermost and innermost ~= outermost and M.paths(outermost)[innermost]
+  return path and (" (in %s)"):format(path) or ""
+end
+
+return M

@@ -1,0 +1,50 @@
+-- Functions of Lua whose results differ from call to call. In a compiled function such a result
+-- would be a constant of the recording, so their use is an error.
+
+local host = require "nn.host"
+local lib = require "nn.base.capi"
+
+local M = {}
+local library = "@" .. host.root .. "/lua/"
+
+local random = "nn.rand gives new numbers at each call"
+local clock = "call it outside, and pass what changes as a tensor or an nn.scalar"
+local input = "read outside, and pass what changes as a tensor"
+
+local functions = {}             -- {table=, key=, name=, advice=}
+for name, advice in pairs {["math.random"] = random, ["os.time"] = clock, ["os.clock"] = clock,
+                           ["os.date"] = clock, ["io.read"] = input, ["io.lines"] = input} do
+  local owner, key = name:match "(%w+)%.(%w+)"
+  functions[#functions + 1] = {table = _G[owner], key = key, name = name, advice = advice}
+end
+
+local function refuse(name, advice)
+  lib.misuse("%s in a compiled function: its result would be the same at every call; %s", name,
+             advice)
+end
+
+--- refuse(guards): raises an error if a function reads one of them from an upvalue or a global.
+function M.refuse(guards)
+  for _, entry in ipairs(functions) do
+    if guards:has(entry.table[entry.key]) then refuse(entry.name, entry.advice) end
+  end
+end
+
+--- watch(f) -> f(). In it, these functions raise an error when code outside the library calls them.
+function M.watch(f)
+  local originals = {}
+  for i, entry in ipairs(functions) do
+    local original = entry.table[entry.key]
+    originals[i] = original
+    entry.table[entry.key] = function(...)
+      local caller = debug.getinfo(2, "S")
+      if caller.source:sub(1, #library) ~= library then refuse(entry.name, entry.advice) end
+      return original(...)
+    end
+  end
+  return lib.finally(function()
+    for i, entry in ipairs(functions) do entry.table[entry.key] = originals[i] end
+  end, f)
+end
+
+return M

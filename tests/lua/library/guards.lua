@@ -1,0 +1,204 @@
+-- Guards of compiled functions: they record again when a Lua value that they read changed, and say
+-- what they cannot follow.
+local guards = require "nn.core.guards"
+local nn = require "nn"
+local t = require "nn.test"
+local GPT2 = require "models.gpt2"
+
+local x = nn.ones(1)
+
+-- A function that counts its recordings, and the count.
+local function counted(f)
+  local recordings = {}
+  return nn.compile(function(...)
+    recordings[#recordings + 1] = true
+    return f(...)
+  end), recordings
+end
+
+-- Returns f's warnings on standard error.
+local function warnings(f)
+  local original, out = io.stderr, {}
+  rawset(io, "stderr", {write = function(_, ...) out[#out + 1] = table.concat {...} end})
+  local good, problem = pcall(f)
+  rawset(io, "stderr", original)
+  t.check(good, tostring(problem))
+  return table.concat(out)
+end
+
+t.case("a changed upvalue, global, field or list element is followed", function()
+  local k, settings = 1, {scale = 2, list = {3}, deep = {shift = 0}}
+  rawset(_G, "test_global", 5)
+  local f = nn.compile(function(v)
+    return v * k * settings.scale * settings.list[1] * test_global  -- luacheck: ignore 113
+           + settings.deep.shift
+  end)
+  t.same(f(x), {30})
+  k = 7
+  t.same(f(x), {210})
+  settings.scale = 1
+  t.same(f(x), {105})
+  settings.list[1] = 1
+  t.same(f(x), {35})
+  rawset(_G, "test_global", 1)
+  t.same(f(x), {7})
+  settings.deep = {shift = 0.5}
+  t.same(f(x), {7.5})
+  rawset(_G, "test_global", nil)
+end)
+
+t.case("what was nil and is set, and a replaced function, are followed", function()
+  local state = {}
+  local function double(v) return v * 2 end
+  local f = nn.compile(function(v) return state.twice and double(v) or v end)
+  t.same(f(x), {1})
+  state.twice = true
+  t.same(f(x), {2})
+  function double(v) return v * 3 end
+  t.same(f(x), {3})
+end)
+
+t.case("values that called functions, methods and wrapped functions read are followed", function()
+  local k, helpers, Scale = 2, {}, nn.module "Scale"
+  function helpers.scaled(v) return v * k end
+  function Scale:init() self.by = 1 end
+  function Scale:factor() return self.by * k end
+  function Scale:forward(v) return v * self:factor() end
+  local scale = Scale()
+  local functions = {
+    nn.compile(function(v) return helpers.scaled(v) end), nn.compile(scale),
+    nn.compile(function(v) return scale(v) end),
+    nn.compile(function(v) return (nn.grad(function(w) return (w * k):sum() end)(v)) end),
+    nn.compile(nn.compile(function(v) return v * k end)),
+  }
+  for now = 2, 4 do
+    k = now
+    for _, f in ipairs(functions) do t.same(f(x):item(), now) end
+  end
+  function Scale:factor() return self.by * k * 0.5 end
+  t.same(functions[2](x), {2})
+  function Scale:factor() return self.by * k end
+  scale.by = 10
+  t.same(functions[2](x), {40})
+  t.same(functions[3](x), {40})
+end)
+
+t.case("a replaced or frozen parameter and a changed setting of a layer are followed", function()
+  local net = nn.Sequential {nn.Linear(1, 1, {bias = false}), nn.Dropout(0)}
+  local f = nn.compile(function(v) return net(v) end)
+  local input = nn.ones(1, 1)
+  f(input)
+  net[1].weight = nn.parameter({1, 1}, {value = 3})
+  t.same(f(input), {{3}})
+  net[1].bias = nn.parameter({1}, {value = 4})
+  t.same(f(input), {{7}})
+  net[2].p = 0.999999
+  t.same(f(input), {{0}})
+  local w, v = nn.tensor({1}, {grad = true}), nn.tensor({1}, {grad = true})
+  local g = nn.compile(function(u)
+    (w * v * u):sum():backward()
+    return w.grad or u * 0
+  end)
+  t.same(g(x), {1})
+  w.requires_grad = nil
+  t.same(g(x), {0})
+end)
+
+t.case("values that come back use their recording again", function()
+  local on = true
+  local f, recordings = counted(function(v) return on and v + 1 or v end)
+  for _ = 1, 10 do
+    on = not on
+    t.same(f(x), {on and 2 or 1})
+  end
+  t.same(#recordings, 2)
+  t.check(tostring(f):find "recorded for 1 shapes", tostring(f))
+end)
+
+t.case("what the function does not read, or only writes, records nothing again", function()
+  local model = GPT2 {layers = 2, heads = 1, embd = 8, context = 8, vocab = 11}
+  local optim, cache, last = nn.AdamW(model), {}, nil
+  local cfg = {accum = 2, step = 0}
+  local f, recordings = counted(function(ids)
+    cache.mask = cache.mask or 1
+    optim:zero_grad()
+    local loss = nn.accumulate(model, cfg.accum, ids, ids)
+    last = loss:detach()
+    return loss, optim:step()
+  end)
+  local ids = nn.zeros({2, 8}, {dtype = "i32", axes = "batch,time"})
+  for step = 1, 6 do
+    cfg.step, optim.lr, cache.other, model.note = step, 1 / step, step, {step}
+    f(ids)
+    nn.evaluate(model, {windows = function() return function() end end}, 1)
+  end
+  t.check(last ~= nil)
+  t.same(#recordings, 1)
+end)
+
+t.case("a value that changes again and again is named once, and a counter is", function()
+  local k, n = 0, 0
+  local f = nn.compile(function(v) return v * k end)
+  local text = warnings(function()
+    for i = 1, 20 do
+      k = i
+      t.same(f(x), {i})
+    end
+  end)
+  t.check(text:find("guards.lua:%d+: 'k' changed 8 times, now from 8 to 9"), text)
+  t.same(select(2, text:gsub("\n", "")), 1)
+  text = warnings(function()
+    local counter = nn.compile(function(v)
+      n = n + 1
+      return v * n
+    end)
+    for _ = 1, 3 do counter(x) end
+  end)
+  t.check(text:find("it changed 'n' from 0 to 1 while it was recorded", 1, true), text)
+  t.same(select(2, text:gsub("\n", "")), 1)
+end)
+
+t.case("functions with other results at every call are refused, and work afterwards", function()
+  local random = math.random
+  local function noisy(v) return v * math.random() end
+  for name, f in pairs {
+    ["math.random in"] = function(v) return noisy(v) end,
+    ["math.random"] = function(v) return v * random() end,
+    ["os.clock"] = function(v) return v * os.clock() end,
+    ["os.time"] = function(v) return v + os.time() end,
+    ["io.lines"] = function(v) for _ in io.lines "/dev/null" do v = v + 1 end return v end,
+  } do
+    t.fails(function() nn.compile(f)(x) end, name)
+    t.fails(function() nn.compile(f)(x) end, "its result would be the same at every call")
+  end
+  t.check(math.random == random and type(os.clock()) == "number")
+  nn.plan(function() return x * random() end)      -- runs once
+end)
+
+t.case("checking the guards takes less than 1 % of a step of the preset char", function()
+  local model = GPT2 {layers = 4, heads = 4, embd = 128, context = 64, vocab = 65}
+  local optim, accum = nn.AdamW(model), 1
+  local function step(ids)
+    local loss = nn.accumulate(model, accum, ids, ids)
+    return loss, optim:step()
+  end
+  local compiled, ids = nn.compile(step), nn.zeros({12, 64}, {dtype = "i32", axes = "batch,time"})
+  local own = guards.of(step)
+  local function median(count, f)
+    local seconds = {}
+    for i = 1, count do
+      local start = nn.now()
+      f()
+      seconds[i] = nn.now() - start
+    end
+    table.sort(seconds)
+    return seconds[math.ceil(count / 2)]
+  end
+  local of_step = median(7, function() compiled(ids):item() end)
+  local of_guards = median(101, function() t.check(own:hold()) end)
+  t.check(own.count > 200, "guards: " .. own.count)
+  t.check(of_guards < 0.01 * of_step, ("%.1f us, a step %.1f ms"):format(1e6 * of_guards,
+                                                                       1e3 * of_step))
+end)
+
+t.finish()
