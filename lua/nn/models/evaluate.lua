@@ -46,9 +46,22 @@ local function of_all_ranks(losses, stopped)
   return out
 end
 
+-- The iterator loader:windows(batches), which calls progress(done, total), if given, whenever it
+-- has returned `done` batches of `total` (nil: unknown).
+local function windows(loader, batches, progress)
+  local following, total = loader:windows(batches)
+  if not progress then return following end
+  local done = -1
+  return function()
+    done = done + 1
+    progress(done, total)
+    return following()
+  end
+end
+
 -- The losses of this rank's batches, by the number of the batch; the number of rows of every batch;
 -- whether a signal stopped it.
-local function own_losses(f, loader, batches)
+local function own_losses(f, loader, batches, progress)
   local ranks, losses, rows = cluster.ranks(), {}, {}
   local waiting                            -- the previous batch, read while this one is computed
   local function read()
@@ -56,7 +69,7 @@ local function own_losses(f, loader, batches)
     for _, t in ipairs(waiting) do t:release() end
     waiting.loss:release()
   end
-  for ids, targets, count in loader:windows(batches) do
+  for ids, targets, count in windows(loader, batches, progress) do
     rows[#rows + 1] = count
     if (#rows - 1) % ranks.ranks == ranks.rank then
       local before = waiting
@@ -91,7 +104,7 @@ local function loss_function_of_all_ranks(model)
 end
 
 -- The losses of all batches and their numbers of rows; nil after a stop signal.
-local function losses_together(f, loader, batches)
+local function losses_together(f, loader, batches, progress)
   local ranks, losses, rows, given = cluster.ranks().ranks, {}, {}, {}
   local function read()
     for _, loss in ipairs {f(unpack(given))} do
@@ -101,7 +114,7 @@ local function losses_together(f, loader, batches)
     for _, t in ipairs(given) do t:release() end
     given = {}
   end
-  for ids, targets, count in loader:windows(batches) do
+  for ids, targets, count in windows(loader, batches, progress) do
     rows[#rows + 1] = count
     table.insert(given, ids)
     table.insert(given, targets)
@@ -114,23 +127,24 @@ local function losses_together(f, loader, batches)
   return losses, rows
 end
 
-local function all_losses(model, loader, batches)
+local function all_losses(model, ...)
   if cluster.shards_weights() then
-    return M.eval_mode(losses_together, loss_function_of_all_ranks(model), loader, batches)
+    return M.eval_mode(losses_together, loss_function_of_all_ranks(model), ...)
   end
-  local own, rows, stopped = M.eval_mode(own_losses, compiled_form(model), loader, batches)
+  local own, rows, stopped = M.eval_mode(own_losses, compiled_form(model), ...)
   return of_all_ranks(own, stopped), rows
 end
 
---- nn.evaluate(model, loader, batches) -> mean loss over the windows of a loader, always the same
---- ones; `batches` (0 or nil: all) limits their number. All ranks must call it, because each
---- computes some of the batches. Returns nil after a stop signal.
+--- nn.evaluate(model, loader, batches, progress) -> mean loss over the windows of a loader, always
+--- the same ones; `batches` (0 or nil: all) limits their number. All ranks must call it, because
+--- each computes some of the batches. Calls progress(done, total), if given, before each batch and
+--- after the last one. Returns nil after a stop signal.
 ---     nn.evaluate(model, data.val, 4)  --> 5.6
-function M.evaluate(model, loader, batches)
+function M.evaluate(model, loader, batches, progress)
   arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")
   arguments.need(type(loader) == "table" and loader.windows, "evaluate", "the loader", loader,
                  "data.train or data.val of nn.data is needed")
-  local losses, rows = all_losses(model, loader, batches)
+  local losses, rows = all_losses(model, loader, batches, progress)
   if not losses then return nil end
   local sum, total = 0, 0
   for number, count in ipairs(rows) do
