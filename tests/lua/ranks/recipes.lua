@@ -168,8 +168,11 @@ case("Ctrl-C saves once, and the run is resumed with the command that it prints"
 end)
 
 case("a loss that is not finite ends all ranks with one message", function()
-  local status, output = shell(command(2, "diverged", "optim.lr=1e30 optim.clip=0 schedule.warmup=0"
-                                                      .. " schedule.min_lr=0"))
+  local on_one_core = "taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//') "
+  local status, output = shell(on_one_core .. command(2, "diverged", "optim.lr=1e30 optim.clip=0 "
+                                                      .. "schedule.warmup=0 schedule.min_lr=0"))
+  t.check(output:find "warning: 2 ranks share 1 core on %S+, and .-; start at most 1 there\n",
+          output)
   t.check(status == 1 and select(2, output:gsub("nnlua: ", "")) == 1, output)
   t.check(output:find "nnlua: the %l[%l ]* is %S+ at step %d+; lower optim.lr", output)
 end)
