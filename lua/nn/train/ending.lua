@@ -71,8 +71,8 @@ function M.say_done(run, elapsed, text)
   run:say(("done after %s (%s)%s; saved in %s"):format(
     units.duration(elapsed), table.concat(parts, ", "), text ~= "" and ": " .. text or "",
     run.saver.path), "bold")
-  run:say(("curves in %s; to train on:"):format(files.join(run.out, "report.html")))
-  run:say(("  %s steps=%d"):format(command.resume(run.out), 2 * run.cfg.steps))
+  run:say("curves in " .. files.join(run.out, "report.html"))
+  run:say(("to train on:\n  %s steps=%d"):format(command.resume(run.out), 2 * run.cfg.steps))
 end
 
 --- stop(run): ends a saved run after a stop signal: raises an error; the program then exits with

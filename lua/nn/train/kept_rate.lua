@@ -29,6 +29,7 @@ local function title(dtype)
     dtype, fields["model name"] or "unknown processor", count .. " threads", cpus .. " CPU workers",
     gpus .. " GPU workers", cluster.ranks().ranks .. " ranks",
     version:match "BLAS ([^\n]*)" or "", version:match "products ([^(\n]*)" or "",
+    version:match "CUDA ([^\n]*)" or "",
   }, "; ")
 end
 

@@ -38,20 +38,17 @@ local function flat(config, prefix, list)
   return list
 end
 
--- The names of runs without what all of them begin with, up to a separator: "a" and "b" of runs/a
--- and runs/b.
+-- The names of runs without what all of them begin with, up to a separator that is not within a
+-- number: "a" and "b" of runs/a and runs/b.
 local function short_names(runs)
   local names, common = {}, runs[1] and runs[1].name or ""
   for i, run in ipairs(runs) do
     while run.name:sub(1, #common) ~= common do common = common:sub(1, -2) end
     names[i] = run.name
   end
-  local cut = #(common:match "^.*[/_.-]" or "")
-  local least = cut
-  for _, name in ipairs(names) do least = math.min(least, #name - 1) end
-  if least < cut then cut = #(common:match "^.*/" or "") end      -- a name would have no letter
   if #names < 2 then return names end
-  for i, name in ipairs(names) do names[i] = name:sub(cut + 1) end
+  local cut = #(common:gsub("%de%-[^/_-]*$", ""):match "^.*[/_-]" or "")
+  for i, name in ipairs(names) do names[i] = #name > cut and name:sub(cut + 1) or name end
   return names
 end
 
@@ -60,15 +57,16 @@ local function align_rates(runs)
   local highest = {}
   local function key(run)
     local about = run.about
-    return about.dtype and table.concat({about.host, about.processor or "", about.workers,
-                                         about.dtype}, "\n")
+    return run.gflops and run.gflops > 0 and about.dtype
+      and table.concat({about.host or "", about.processor or "", about.workers or "",
+                        about.dtype}, "\n")
   end
   for _, run in ipairs(runs) do
-    local machine = run.gflops and key(run)
+    local machine = key(run)
     if machine then highest[machine] = math.max(highest[machine] or 0, run.gflops) end
   end
   for _, run in ipairs(runs) do
-    local most, mfu = run.gflops and highest[key(run) or 0], run.series.mfu
+    local most, mfu = highest[key(run) or 0], run.series.mfu
     for i, value in ipairs(most and mfu and mfu.value or {}) do
       mfu.value[i] = value * run.gflops / most
     end

@@ -39,8 +39,8 @@ t.case("without settings it trains on nnlua's own sources and explains data.text
   t.check(output:find("training on nnlua's own sources; data.text=FILE trains on yours\n", 1, true))
   t.check(output:find("\ndone after %d+s %(%d+s of training, %d+s of validation%): val_loss "
                       .. "%d%.%d+ %(2 of %d+ batches%); saved in runs/demo/"), output)
-  t.check(output:find "\ncurves in runs/demo/report.html; to train on:\n  %S+ %S+ "
-          and output:find("/train.lua resume=runs/demo steps=6\n", 1, true), output)
+  t.check(output:find "\ncurves in runs/demo/report.html\nto train on:\n  %S+ %S+ "
+          and output:find("/gpt2_train.lua resume=runs/demo steps=6\n", 1, true), output)
   local list = events "runs/demo"
   local last = list[#list]
   t.same({last.event, last.step}, {"done", 3})
@@ -86,7 +86,7 @@ local function interrupt(signal, number)
     "\nnnlua: stopped after step (%d+), which is saved in (%S+); to resume:\n  ([^\n]+)\n$")
   t.check(step and tonumber(step) >= 3, output)
   t.same(path, ("%s/checkpoint-%06d"):format(out, step))
-  t.check(command:find("^%S+ %S+/train.lua resume=" .. out .. "$"), command)
+  t.check(command:find("^%S+ %S+/gpt2_train.lua resume=" .. out .. "$"), command)
   return tonumber(step), command
 end
 

@@ -130,7 +130,7 @@ t.case("a comparison has short names", function()
   end
   t.same(shorts("runs/char-a", "runs/char-b"), {"a", "b"})
   t.same(shorts("runs/char", "runs/char-2"), {"char", "char-2"})
-  t.same(shorts("runs/lr_1e-3/x", "runs/lr_1e-4/x"), {"3/x", "4/x"})
+  t.same(shorts("runs/lr_1e-3/x", "runs/lr_1e-4/x"), {"1e-3/x", "1e-4/x"})
   t.same(shorts("a", "b/c"), {"a", "b/c"})
   t.same(shorts("runs/same", "runs/same"), {"same", "same"})
   t.same(shorts "runs/char", {"runs/char"})
