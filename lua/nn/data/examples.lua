@@ -55,8 +55,8 @@ function Examples:batch()
   return tensors_of(self, numbers)
 end
 
---- examples:windows() -> iterator of values, labels, rows over all examples in order, and the
---- number of its batches, of which the last may have fewer rows.
+--- examples:windows() -> iterator of values, labels, rows over all examples in order, and twice the
+--- number of its batches, of which the last may have fewer rows: see those of nn.data's loaders.
 function Examples:windows()
   local done = 0
   return function()
@@ -66,7 +66,7 @@ function Examples:windows()
     done = done + #numbers
     local values, labels = tensors_of(self, numbers)
     return values, labels, #numbers
-  end, math.ceil(self.count / self.rows)
+  end, math.ceil(self.count / self.rows), math.ceil(self.count / self.rows)
 end
 
 --- examples:inputs(rows) -> tensors like those of a batch of `rows` examples, for plans.

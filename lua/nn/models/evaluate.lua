@@ -46,15 +46,15 @@ local function of_all_ranks(losses, stopped)
   return out
 end
 
--- The iterator loader:windows(batches), which calls progress(done, total), if given, whenever it
--- has returned `done` batches of `total` (nil: unknown).
+-- The iterator loader:windows(batches), which calls progress(done, total, all), if given, whenever
+-- it has returned `done` batches of `total`; the loader has `all` (nil: unknown).
 local function windows(loader, batches, progress)
-  local following, total = loader:windows(batches)
+  local following, total, all = loader:windows(batches)
   if not progress then return following end
   local done = -1
   return function()
     done = done + 1
-    progress(done, total)
+    progress(done, total, all)
     return following()
   end
 end
@@ -137,8 +137,9 @@ end
 
 --- nn.evaluate(model, loader, batches, progress) -> mean loss over the windows of a loader, always
 --- the same ones; `batches` (0 or nil: all) limits their number. All ranks must call it, because
---- each computes some of the batches. Calls progress(done, total), if given, before each batch and
---- after the last one. Returns nil after a stop signal.
+--- each computes some of the batches. Calls progress(done, total, all), if given, before each batch
+--- and after the last one, with the numbers of batches done, to do, and of the loader. Returns nil
+--- after a stop signal.
 ---     nn.evaluate(model, data.val, 4)  --> 5.6
 function M.evaluate(model, loader, batches, progress)
   arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")

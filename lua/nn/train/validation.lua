@@ -16,15 +16,14 @@ end
 --- validate(run, model, loader, batches) -> the mean loss of nn.evaluate, whose progress the run
 --- shows; nil after a stop signal.
 function M.validate(run, model, loader, batches)
-  local start, count = engine.now(), 0
-  local loss = evaluate.evaluate(model, loader, batches, function(done, total)
-    count = done
+  local start, count, all = engine.now(), 0, nil
+  local loss = evaluate.evaluate(model, loader, batches, function(done, total, of)
+    count, all = done, of
     run.log:validating(done, total, engine.now() - start)
   end)
   local seconds = engine.now() - start
   run.validating = (run.validating or 0) + seconds
-  run.validated = loss and {val_loss = loss, batches = count, seconds = seconds,
-                            all = select(2, loader:windows(0))}
+  run.validated = loss and {val_loss = loss, batches = count, all = all, seconds = seconds}
   return loss
 end
 
