@@ -4,14 +4,14 @@ local lexer = require "repl.lexer"
 
 local M = {}
 
--- Compiles an expression, else statements. Returns the chunk; or nil, whether the text continues in
--- the next line, and the error.
+-- Compiles an expression, else statements. Returns the chunk and whether it is an expression; or
+-- nil, whether the text continues in the next line, and the error.
 local function load(text)
   local chunk, expression_err = loadstring("return " .. text, "=nn>")
-  if chunk then return chunk end
+  if chunk then return chunk, true end
   local err
   chunk, err = loadstring(text, "=nn>")
-  if chunk then return chunk end
+  if chunk then return chunk, false end
   -- text that fails at its first word was meant as an expression
   local word = err:match "unexpected symbol near '(.-)'$"
   if word and text:match "^%s*(.*)":sub(1, #word) == word then err = expression_err end
@@ -76,9 +76,9 @@ end
 
 local function unit(text, declare)
   local silent, code = split_end(text)
-  local chunk, unfinished, err = load(keep_locals(code, declare))
-  if not chunk then return nil, unfinished, err end
-  return {chunk = chunk, silent = silent, text = code}
+  local chunk, answer, err = load(keep_locals(code, declare))
+  if not chunk then return nil, answer, err end
+  return {chunk = chunk, silent = silent, text = code, is_expression = answer}
 end
 
 -- The parts of a text between ";" outside blocks. Newlines before each keep its line numbers.
@@ -100,20 +100,27 @@ local function split(text)
   return list
 end
 
--- The units of a text: one, or several with ";" between them, of which only the last shows its
--- value: "x = 1; x". Or nil, whether the text continues, and the error.
-local function units_of(text, declare)
-  local whole, unfinished, err = unit(text, declare)
-  if whole then return {whole} end
+-- The units of the parts between ";". Or nil, whether the text continues, and the error.
+local function units_of_parts(text, declare)
   local list, pieces = {}, split(text)
-  if #pieces < 2 then return nil, unfinished, err end
   for i, piece in ipairs(pieces) do
-    local made, continues = unit(piece, declare)
+    local made, continues, err = unit(piece, declare)
     if not made then return nil, i == #pieces and continues, err end
     made.silent = i < #pieces or split_end(text)
     list[i] = made
   end
   return list
+end
+
+-- The units of a text: one, or several with ";" between them, of which only the last shows its
+-- value: "x = 1; x", "x = f(); x:sum()". Or nil, whether the text continues, and the error.
+local function units_of(text, declare)
+  local whole, unfinished, err = unit(text, declare)
+  if whole and whole.is_expression then return {whole} end
+  local parts, continues = units_of_parts(text, declare)
+  if parts and (not whole or parts[#parts].is_expression) then return parts end
+  if whole then return {whole} end
+  return nil, unfinished or continues, err
 end
 
 -- The units of a text whose lines are entered one after the other; the unfinished rest; and whether

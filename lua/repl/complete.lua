@@ -119,6 +119,8 @@ function M.complete(text, at)
   local before = text:sub(1, at)
   if before:find "^%s*%?" then return help(before, at) end
   if before:find "^;" then return paths(before:match "[^%s;]*$", at, " ", true) end
+  local file = before:match "^%s*%%run%s+([^%s]*)$"
+  if file then return paths(file, at, " ") end
   local command = before:match "^%s*(%%%a*)$"
   if command then
     return {from = at - #command, items = matching(pretty.sorted_keys(commands.all), command),

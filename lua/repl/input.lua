@@ -47,10 +47,10 @@ local function read_plain(options)
   return text
 end
 
---- reader{look=, history=, unfinished=, complete=, indent=} -> read, is_edited. read() -> a text;
---- nil at the end of input; false where a signal dropped it. is_edited: whether there is a terminal
---- for the line editor. look: see prompt.lua; history: the name of the file (see history.lua); the
---- others: see editor.lua.
+--- reader{look=, history=, unfinished=, complete=, indent=} -> read, is_edited, entries.
+--- read() -> a text; nil at the end of input; false where a signal dropped it. is_edited: whether
+--- there is a terminal for the line editor; entries: its history. look: see prompt.lua; history:
+--- the name of the file (see history.lua); the others: see editor.lua.
 function M.reader(options)
   local editable = nn.is_tty(0) and nn.is_tty(1) and (os.getenv "TERM" or "dumb") ~= "dumb"
   if not editable or not tty.open() then
@@ -67,7 +67,7 @@ function M.reader(options)
     local text = prompt:read()
     if text then history:add(text) end
     return text
-  end, true
+  end, true, history
 end
 
 return M

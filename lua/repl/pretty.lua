@@ -1,6 +1,7 @@
 -- Printed forms of Lua values at the prompt: tables nested and indented, without long or cyclic
 -- parts; strings quoted; functions with their arguments and source line.
 local terminal = require "nn.base.terminal"
+local text_of = require "repl.text"
 
 local M = {}
 
@@ -127,22 +128,27 @@ function M.line(x)
   return (render(x, {path = {}, width = math.huge}, 0):gsub("\n.*", " ..."))
 end
 
--- The lines that fit the screen.
-local function cut_lines(text)
+-- The lines that fit the screen. note: follows the number of the others.
+local function cut_lines(text, note)
   local _, rows = terminal.size()
   local at = 0
-  for _ = 1, math.max(20, rows - 3) do
+  for _ = 1, math.max(5, rows - 3) do
     at = text:find("\n", at + 1, true)
     if not at then return text end
   end
   local left = select(2, text:sub(at + 1):gsub("\n", "\n")) + 1
-  return text:sub(1, at) .. ("... %d more lines"):format(left)
+  return text:sub(1, at) .. ("... %d more lines%s"):format(left, note or "")
 end
 
 --- value(x, width) -> x as the prompt shows it, in lines of at most `width` columns (default: the
 --- terminal's) where possible.
 function M.value(x, width)
   if type(x) ~= "table" then return short(x) end
+  if require("nn.core.module").is_module(x) then
+    local columns = width or (terminal.size()) - 1
+    local text = tostring(x):gsub("[^\n]+", function(line) return text_of.clip(line, columns) end)
+    return cut_lines(text, "; print(ans) shows all")
+  end
   if has_text(x) then return tostring(x) end
   return cut_lines(render(x, {path = {}, width = width or (terminal.size()) - 1}, 0))
 end

@@ -80,11 +80,11 @@ local function explain(e)
   return "error: " .. tostring(lib.traced(has_text and e or "error value: " .. pretty.value(e)))
 end
 
---- guarded(f) -> true and f()'s results, once the tasks that f submitted are done; or false after
---- printing the error.
-function M.guarded(f)
+--- guarded(f, ...) -> true and f(...)'s results, once the tasks that f submitted are done; or false
+--- after printing the error.
+function M.guarded(f, ...)
   if host.before_input then host.before_input() end        -- a training loop of an earlier input
-  local results = {xpcall(f, explain)}
+  local results = {xpcall(f, explain, ...)}
   host.clear_signals()
   M.interrupted = results[2] == "interrupted" and not results[1]
   if not results[1] then
@@ -120,10 +120,25 @@ local function run(unit)
   return true
 end
 
---- evaluate(text) -> whether it compiled and ran; stops at the first error, which is printed.
-function M.evaluate(text)
+-- The units of a text; nil after printing the error.
+local function units_of(text)
   local units, err = code.units(text, function(name) declared[name] = true end)
   if not units then M.complain("error: " .. err .. hints.syntax(text)) end
+  return units
+end
+
+--- silent(text) -> a function that runs the text and prints nothing; nil after printing the error.
+function M.silent(text)
+  local units = units_of(text)
+  for _, unit in ipairs(units or {}) do jit.off(unit.chunk, true) end
+  return units and function()
+    for _, unit in ipairs(units) do unit.chunk() end
+  end
+end
+
+--- evaluate(text) -> whether it compiled and ran; stops at the first error, which is printed.
+function M.evaluate(text)
+  local units = units_of(text)
   for _, unit in ipairs(units or {}) do
     if not run(unit) then return false end
   end

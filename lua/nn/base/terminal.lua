@@ -29,4 +29,10 @@ function M.has_colors(fd)
   return M.is_terminal(fd) and (os.getenv "NO_COLOR" or "") == "" and os.getenv "TERM" ~= "dumb"
 end
 
+--- shows_utf8() -> whether the locale has UTF-8.
+function M.shows_utf8()
+  local locale = os.getenv "LC_ALL" or os.getenv "LC_CTYPE" or os.getenv "LANG" or ""
+  return locale:lower():find "utf%-?8" ~= nil
+end
+
 return M

@@ -11,6 +11,7 @@ local kind = require "nn.core.kind"
 local tape = require "nn.core.tape"
 local layer = require "nn.core.layer_path"
 local layers = require "nn.core.layers"
+local module = require "nn.core.module"
 local tensor = require "nn.core.tensor"
 local C, check = lib.C, lib.check
 local is_tensor = tensor.is_tensor
@@ -241,7 +242,15 @@ local function drop_oldest(self)
   if self.dropped % COLLECT_EVERY == 0 then collectgarbage() end
 end
 
+-- Frees all programs if modules were loaded again since they were recorded: they run earlier code.
+local function drop_outdated(self)
+  if self.reloads == module.reloads then return end
+  while self.count > 0 do drop_oldest(self) end
+  self.reloads, self.last = module.reloads, nil
+end
+
 local function program_for(self, given, n)
+  drop_outdated(self)
   local key = key_of(given, n)
   local program = self.programs[key]
   if not program then
@@ -272,7 +281,8 @@ function M.compile(f, options)
   arguments.callable("compile", f)
   local limit = arguments.options("compile", options, compile_options).programs or PROGRAMS
   return setmetatable({f = f, programs = {}, count = 0, uses = 0, dropped = 0,
-                       limit = arguments.whole("compile", "programs", limit)}, Compiled)
+                       limit = arguments.whole("compile", "programs", limit),
+                       reloads = module.reloads}, Compiled)
 end
 
 function Compiled:__call(...)

@@ -12,9 +12,16 @@ local tape = require "nn.core.tape"
 local tensor = require "nn.core.tensor"
 local is_tensor = tensor.is_tensor
 
-local M = {text = nil}   -- set by show.lua: text(object) -> the printed form of a module
+local M = {
+  text = nil,          -- set by show.lua: text(object) -> the printed form of a module
+  reloads = 0,         -- how often the prompt has loaded an edited file again
+}
 local Module = {}
 Module.__index = Module
+
+--- class_table(name) -> the table of a new class. The prompt replaces this function: a class of a
+--- file that is loaded again stays the same table.
+function M.class_table() return {} end
 
 --- nn.module(name) -> a class. Class(...) creates an object and calls its init(...); object(...)
 --- calls its forward(...). The parameters of an object are the tensors with requires_grad in its
@@ -23,7 +30,7 @@ Module.__index = Module
 ---     function Twice:forward(v) return v * 2 end
 ---     Twice()(x):sum()  --> 42
 function M.module(name)
-  local class = setmetatable({class_name = name}, {
+  local class = setmetatable(M.class_table(name), {
     __index = Module,
     __call = function(class, ...)
       local object = setmetatable({}, class)
@@ -31,7 +38,7 @@ function M.module(name)
       return object
     end,
   })
-  class.__index = class
+  class.class_name, class.__index = name, class
   class.__call = function(object, ...)
     if not object.forward then
       lib.misuse("%s has no forward; write function %s:forward(x) ... end", name, name)

@@ -1,5 +1,5 @@
--- Printed forms: tensors as aligned numbers without the middle of long axes, modules as trees with
--- parameter counts.
+-- Printed forms: tensors as aligned numbers without the middle of long axes, so that they fit the
+-- terminal; modules as trees with parameter counts.
 
 local engine = require "nn.base.engine"
 local module = require "nn.core.module"
@@ -105,8 +105,8 @@ end
 
 -- The shown matrices of a tensor of more than two axes, as {at=, labels=}: `at` is the index, from
 -- 0, in the fetched numbers; false means "...". axes: shown() of each outer axis; sizes: the
--- fetched sizes.
-local function matrices(axes, sizes)
+-- fetched sizes; ends: the number of matrices at either end of a long list.
+local function matrices(axes, sizes, ends)
   local list = {{at = 0, labels = {}}}
   for axis, positions in ipairs(axes) do
     local longer = {}
@@ -123,12 +123,30 @@ local function matrices(axes, sizes)
     end
     list = longer
   end
-  if #list <= 2 * edge + 1 then return list end
+  if #list <= 2 * ends + 1 then return list end
   local few = {}
-  for i = 1, edge do few[i] = list[i] or nil end
+  for i = 1, ends do few[i] = list[i] or nil end
   few[#few + 1] = false
-  for i = #list - edge + 1, #list do few[#few + 1] = list[i] or nil end
+  for i = #list - ends + 1, #list do few[#few + 1] = list[i] or nil end
   return few
+end
+
+-- The matrices and the rows of each, as many as fit the terminal's height, but at least the first
+-- and the last of both. shape, sizes: of the tensor, and of the fetched numbers.
+local function fitting_rows(shape, sizes, cut)
+  local axes, room, titles = {}, select(2, terminal.size()) - 3, #shape > 2 and 1 or 0
+  for axis = 1, #shape - 2 do axes[axis] = shown(shape[axis], cut, edge, most) end
+  local height, list, rows = shape[#shape - 1] or 1, nil, nil
+  for _, limit in ipairs {most, 2 * edge + 1, 5, 3} do       -- shown lines of a matrix
+    for ends = edge, 1, -1 do
+      rows = shown(height, cut, math.min(edge, (limit - 1) / 2), limit)
+      list = matrices(axes, sizes, ends)
+      local lines = 1
+      for _, outer in ipairs(list) do lines = lines + (outer and titles + #rows or 1) end
+      if lines <= room then return list, rows end
+    end
+  end
+  return list, rows
 end
 
 -- The memory nodes that hold the value, on a machine with several: " in GPU 0".
@@ -148,7 +166,8 @@ function M.tensor_title(x)
   return size .. " tensor " .. x.dtype .. node_text(x)
 end
 
---- tensor(x) -> its title and its elements; of long axes only the edges.
+--- tensor(x) -> its title and its elements; of long axes only the edges, as many as fit the
+--- terminal.
 function M.tensor(x)
   local shape, header = x.shape, M.tensor_title(x)
   if engine.recording() then return header .. " (being recorded)" end
@@ -156,11 +175,9 @@ function M.tensor(x)
   local fetched = cut and cut_edges(x) or x
   local numbers, sizes = fetched:numbers(), fetched.shape
   if #shape == 0 then return header .. "  " .. number_format({numbers[0]}, x.dtype)(numbers[0]) end
-  local axes, lines = {}, {header}
-  for axis = 1, #shape - 1 do axes[axis] = shown(shape[axis], cut, edge, most) end
-  local rows = table.remove(axes) or {{at = 1, label = 1}}
+  local lines, list, rows = {header}, fitting_rows(shape, sizes, cut)
   local height, width = sizes[#sizes - 1] or 1, sizes[#sizes]
-  for _, outer in ipairs(matrices(axes, sizes)) do
+  for _, outer in ipairs(list) do
     if not outer then
       lines[#lines + 1] = "..."
     else
@@ -193,6 +210,17 @@ local function count_of(value)
   return n
 end
 
+-- The place of a field of a module in the order of creation: that of its first parameter.
+local function order_of(field)
+  if tensor.is_tensor(field) then return field.order end
+  local first = math.huge
+  for _, item in ipairs(module.is_module(field) and {field} or field) do
+    local parameter = module.is_module(item) and item:parameters()[1]
+    if parameter then first = math.min(first, parameter.tensor.order) end
+  end
+  return first
+end
+
 -- `seen`: the modules described so far; one that occurs again (shared, or a cycle) is only named.
 local function describe(value, name, indent, lines, seen)
   local title = module.is_module(value) and getmetatable(value).class_name or ("list of " .. #value)
@@ -203,14 +231,17 @@ local function describe(value, name, indent, lines, seen)
   end
   seen[value] = true
   lines[#lines + 1] = ("%s%s  %s parameters"):format(indent, title, M.thousands(count_of(value)))
-  local keys = {}
+  local keys, order = {}, {}
   for key, field in pairs(value) do
     if tensor.is_tensor(field) or module.is_module(field)
        or (type(field) == "table" and module.is_module(field[1])) then
-      keys[#keys + 1] = key
+      keys[#keys + 1], order[key] = key, order_of(field)
     end
   end
-  table.sort(keys, function(a, b) return tostring(a) < tostring(b) end)
+  table.sort(keys, function(a, b)
+    if order[a] ~= order[b] then return order[a] < order[b] end
+    return tostring(a) < tostring(b)
+  end)
   for _, key in ipairs(keys) do
     local field = value[key]
     if tensor.is_tensor(field) then

@@ -6,31 +6,48 @@ local docs = require "nn.help.docs"
 local files = require "nn.io.files"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
+local tables = require "nn.base.tables"
 
 local M = {}
 
--- The sections of the reference in order: title, files. Other files come last, under their names.
-local titles = {
-  {"Tensors", "core/tensor"}, {"Creating tensors", "core/creation"}, {"Shapes", "core/methods"},
-  {"Gradients", "core/tape"}, {"Modules", "core/module"}, {"Layers", "core/layers"},
-  {"Optimizers", "core/optim"}, {"Learning rates", "train/schedule"},
-  {"Compiled functions", "core/compile"}, {"Scalars", "core/scalar"},
-  {"Data", "data/loader"}, {"Vocabularies", "text/vocabulary"}, {"Tokenizers", "text/encoder"},
-  {"Tokenizer files", "text/tokenizer", "text/bpe_files"},
-  {"Chat templates", "text/chat", "io/ordered"},
-  {"Training a tokenizer", "text/bpe_train"},
-  {"Generation and evaluation", "models/generate", "models/evaluate"},
-  {"Model files", "models/load"}, {"Hugging Face models", "models/hugging_face"},
-  {"Tensor files", "io/safetensors"}, {"Checkpoints", "models/checkpoint"},
-  {"Settings", "io/config"}, {"Settings of a run", "train/settings"}, {"Runs", "train/run"},
-  {"Microbatches", "core/accumulate"}, {"Plans", "plan/step"},
-  {"Workers, random numbers, signals", "base/engine"}, {"Memory", "base/budget"},
-  {"Measuring", "measure/profile"}, {"Tasks", "core/task"},
-  {"Errors and options", "base/capi", "base/arguments"}, {"Tests", "test"},
-}
-local categories = {
-  "creation", "random", "pointwise", "reductions", "rows", "products", "views", "indexing",
-  "layers", "losses", "in place", "optimizers", "gradients",
+-- The reference in order: topics of sections. A section has a title and what it consists of: files
+-- of lua/nn, `models` for the folder of that name, and categories of ops.
+local topics = {
+  {"Tensors and ops",
+   {"Tensors", "core/tensor"}, {"Creation", "core/creation", "op creation", "op random"},
+   {"Shapes", "core/methods", "op views"}, {"Arithmetic", "op pointwise", "op products"},
+   {"Reductions", "op reductions", "op rows"}, {"Indexing", "op indexing"},
+   {"Changes in place", "op in place"}},
+  {"Models",
+   {"Modules", "core/module"}, {"Layers", "core/layers", "op layers"}, {"Losses", "op losses"},
+   {"Language models", "models/class", "models/decoder", "models/encoder",
+    "models/encoder_decoder", "models/cached"},
+   {"Architectures", "models"}, {"Model files", "models/load"},
+   {"Hugging Face models", "models/hugging_face"}, {"Rounded weights", "models/quantize"}},
+  {"Training",
+   {"Gradients", "core/tape"}, {"Optimizers", "core/optim", "op optimizers"},
+   {"Learning rates", "train/schedule"}, {"Compiled functions", "core/compile"},
+   {"Scalars", "core/scalar"}, {"Microbatches", "core/accumulate"},
+   {"Several processes", "base/cluster"}, {"Precision", "train/precision"}},
+  {"Data and text",
+   {"Data", "data/loader"}, {"Masked tokens and spans", "data/masking", "data/spans"},
+   {"Vocabularies", "text/vocabulary"}, {"Tokenizers", "text/encoder"},
+   {"Tokenizer files", "text/tokenizer", "text/bpe_files"},
+   {"Training a tokenizer", "text/bpe_train"}, {"Chat templates", "text/chat", "io/ordered"}},
+  {"Evaluation and generation",
+   {"Generation", "models/generate"}, {"Evaluation", "models/evaluate"},
+   {"Masked texts", "models/fill"}},
+  {"Recipes and runs",
+   {"Settings", "io/config"}, {"Settings of a run", "train/settings", "train/language"},
+   {"Runs", "train/run"}, {"Checkpoints", "models/checkpoint"},
+   {"Tensor files", "io/safetensors"}},
+  {"Memory, plans and measurements",
+   {"Workers, random numbers, signals", "base/engine"}, {"Memory", "base/budget", "train/memory"},
+   {"Plans", "plan/step", "plan/gpu_budget"}, {"Measuring", "measure/profile"}},
+  {"Tools",
+   {"Tasks", "core/task"}, {"Errors and options", "base/capi", "base/arguments"},
+   {"Tests", "test"}},
+  {"Ops that compute gradients", {"Backward ops", "op gradients"}},
 }
 
 local function code(lines, text)
@@ -46,12 +63,12 @@ local function add_function(lines, entry)
   local call = text:match "^[%w_.:]+%s*%b()" or text:match "^[%w_.:]+%s*%b{}" or entry.key
   local rest = text:sub(#call + 1):gsub("^[:%s]+", ""):gsub("^%->%s*", "→ ")
   rest = rest:gsub("^%l", string.upper)
-  lines[#lines + 1] = ("### `%s`\n\n%s\n"):format(call:gsub("%s*\n%s*", " "), plain(rest))
+  lines[#lines + 1] = ("#### `%s`\n\n%s\n"):format(call:gsub("%s*\n%s*", " "), plain(rest))
 end
 
 local function add_op(lines, entry)
   local text = entry.op.doc:gsub("\n    [^\n]*", "")
-  lines[#lines + 1] = ("### `nn.%s`\n\n%s\n"):format(
+  lines[#lines + 1] = ("#### `nn.%s`\n\n%s\n"):format(
     text:match "^[^\n]*", plain(text:gsub("^[^\n]*\n", "")))
   local attributes = docs.attributes(entry.op)
   for _, a in ipairs(attributes) do
@@ -67,51 +84,53 @@ local function add_entry(lines, entry)
   if entry.example then code(lines, entry.example) end
 end
 
--- {{title=, entries=}, ...}: entries grouped by title_of(entry), in the order of the titles `first`
--- and then of the entries.
-local function group(entries, first, title_of)
-  local sections, by_title = {}, {}
-  local function section(title)
-    if not by_title[title] then
-      by_title[title] = {title = title, entries = {}}
-      sections[#sections + 1] = by_title[title]
-    end
-    return by_title[title]
-  end
-  for _, title in ipairs(first) do section(title) end
-  for _, entry in ipairs(entries) do table.insert(section(title_of(entry)).entries, entry) end
-  return sections
-end
-
-local function library_sections()
-  local order, title_of, public = {}, {}, {}
-  for i, title in ipairs(titles) do
-    order[i] = title[1]
-    for k = 2, #title do title_of[title[k]] = title[1] end
+-- {[part of a section] = its entries}
+local function entries_by_part()
+  local by_part = {}
+  local function add(part, entry)
+    by_part[part] = by_part[part] or {}
+    table.insert(by_part[part], entry)
   end
   for _, entry in ipairs(docs.library()) do
-    if entry.key then public[#public + 1] = entry end
+    local model = entry.file:find "^models/" and "models"
+    if entry.key then add(model or entry.file:match "^lua/nn/(.*)%.lua$", entry) end
   end
-  return group(public, order, function(entry)
-    return title_of[entry.file:match "^lua/nn/(.*)%.lua$" or entry.file] or entry.file
-  end)
+  for _, entry in ipairs(docs.ops()) do add("op " .. entry.section, entry) end
+  return by_part
 end
 
 local function anchor(title) return (title:lower():gsub("[^%w%- ]", ""):gsub(" ", "-")) end
 
-local function add_sections(lines, contents, sections, prefix)
-  for _, section in ipairs(sections) do
-    if #section.entries > 0 then
-      local title = prefix .. section.title
-      contents[#contents + 1] = ("* [%s](#%s)"):format(title, anchor(title))
-      lines[#lines + 1] = ("## %s\n"):format(title)
-      for _, entry in ipairs(section.entries) do add_entry(lines, entry) end
+local function add_section(lines, title, entries)
+  lines[#lines + 1] = ("### %s\n"):format(title)
+  for _, entry in ipairs(entries) do add_entry(lines, entry) end
+  return ("[%s](#%s)"):format(title, anchor(title))
+end
+
+local function add_topics(lines, contents)
+  local by_part = entries_by_part()
+  for _, topic in ipairs(topics) do
+    local links = {}
+    lines[#lines + 1] = ("## %s\n"):format(topic[1])
+    for i = 2, #topic do
+      local entries = {}
+      for k = 2, #topic[i] do
+        for _, entry in ipairs(by_part[topic[i][k]] or {}) do entries[#entries + 1] = entry end
+        by_part[topic[i][k]] = nil
+      end
+      if #entries > 0 then links[#links + 1] = add_section(lines, topic[i][1], entries) end
     end
+    contents[#contents + 1] = ("* **%s**: %s"):format(topic[1], table.concat(links, ", "))
+  end
+  local without = tables.sorted_keys(by_part)
+  if #without > 0 then
+    lib.fail("nnlua --doc: no section has the docs of %s; add them to `topics` in "
+             .. "lua/nn/help/reference.lua", table.concat(without, ", "))
   end
 end
 
 local function add_settings(lines, contents)
-  contents[#contents + 1] = "* [Settings of the recipes](#settings-of-the-recipes)"
+  contents[#contents + 1] = "* [**Settings of the recipes**](#settings-of-the-recipes)"
   lines[#lines + 1] = "## Settings of the recipes\n"
   for _, recipe in ipairs(docs.recipes()) do
     local cfg = config.config(recipe.schema, {}, recipe.options)
@@ -153,10 +172,7 @@ function M.text()
   end
   table.sort(objects)
   for i, name in ipairs(docs.preamble) do names[i] = name[1] .. " = " .. name[2] end
-  add_sections(lines, contents, library_sections(), "")
-  add_sections(lines, contents, group(docs.ops(), categories, function(entry)
-    return entry.section
-  end), "Ops: ")
+  add_topics(lines, contents)
   add_settings(lines, contents)
   local start = {head:format(table.concat(objects, ", "))}
   code(start, table.concat(names, "\n"))

@@ -3,10 +3,11 @@
 -- report.html, and metrics.csv at the end.
 local cluster = require "nn.base.cluster"
 local csv = require "nn.train.csv"
-local curve = require "nn.train.curve"
+local curves = require "nn.plot.curves"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
+local live = require "nn.train.live"
 local metrics = require "nn.train.metrics"
 local report = require "nn.train.report"
 local tensorboard = require "nn.train.tensorboard"
@@ -16,14 +17,18 @@ local units = require "nn.base.units"
 local M = {}
 
 local FIRST_SHOWN = 1            -- seconds of a first step that is printed
+local LIVE_SECONDS = 0.5         -- between two drawings of the live curve, at least
+local FEWEST = 4                 -- values of a curve that is drawn
 local Log = {}
 Log.__index = Log
 
---- new(folder) -> log, which appends to metrics.jsonl in the folder.
-function M.new(folder)
+--- new(folder, plot) -> log, which appends to metrics.jsonl in the folder. plot: whether to draw
+--- the curve of the loss below the progress line, on a terminal.
+function M.new(folder, plot)
   local tty = engine.is_tty(1) and os.getenv "TERM" ~= "dumb"
   return setmetatable({folder = folder, tty = tty, color = terminal.has_colors(1), shown = 0,
-                       last = -1, incomplete = {}}, Log)
+                       live = plot and tty and terminal.shows_utf8() and live.new(folder) or nil,
+                       below = 0, drawn = -1, last = -1, incomplete = {}}, Log)
 end
 
 -- A file of the log could not be written: prints a warning once and does not end the run.
@@ -56,6 +61,7 @@ function Log:event(name, fields)
   local text = files.json(fields):sub(2)
   local comma = text == "}" and "" or ","
   append(self, '{"event":', files.json(name), comma, text, "\n")
+  if self.live and fields.val_loss then self.live:add("val_loss", fields.step, fields.val_loss) end
   self:update_tensorboard(name, fields)
   self:refresh_report(name ~= "step")
 end
@@ -101,8 +107,18 @@ function Log:refresh_report(at_once)
 end
 
 local function clear(self)
-  if self.shown > 0 then io.write("\r\27[K") end
-  self.shown = 0
+  if self.shown > 0 then io.write(self.below > 0 and "\r\27[J" or "\r\27[K") end
+  self.shown, self.below = 0, 0
+end
+
+-- Draws the live curve below the progress line, where the cursor stays.
+local function draw_live(self, line)
+  local now = engine.now()
+  if self.below > 0 and now - self.drawn < LIVE_SECONDS then return end
+  local lines = self.live:lines()
+  for _, text in ipairs(lines) do io.write("\n", text, "\27[K") end
+  if #lines > 0 then io.write(("\27[%dA\r"):format(#lines), line) end
+  self.below, self.drawn = #lines, now
 end
 
 --- log:say(text, style): prints a line that stays. style: "bold" or "dim", on terminals with
@@ -160,6 +176,7 @@ end
 -- Replaces the progress line of the terminal.
 local function replace_line(self, line)
   io.write("\r", line, "\27[K")
+  if self.live then draw_live(self, line) end
   io.flush()
   self.shown, self.last = #line, engine.now()
 end
@@ -185,6 +202,7 @@ end
 --- terminal, it replaces the previous progress line.
 function Log:progress(fields)
   if not self.tty then return self:say(M.line(fields)) end
+  if self.live then self.live:add("loss", fields.step, fields.loss) end
   replace_line(self, M.line(fields, (terminal.size()) - 1))
 end
 
@@ -200,9 +218,9 @@ end
 --- log:close(): ends the progress line, updates the report, writes metrics.csv, and closes the
 --- files.
 function Log:close()
-  if self.shown > 0 then io.write("\n") end
+  if self.shown > 0 then io.write(self.below > 0 and "\27[J\n" or "\n") end
   io.flush()
-  self.shown = 0
+  self.shown, self.below = 0, 0
   if self.metrics then
     self.report_from = self.report_from ~= math.huge and 0 or nil
     self:refresh_report(true)
@@ -215,14 +233,10 @@ end
 
 --- log:show_curve(name): draws a series of metrics.jsonl, if the terminal shows UTF-8.
 function Log:show_curve(name)
-  local locale = os.getenv "LC_ALL" or os.getenv "LC_CTYPE" or os.getenv "LANG" or ""
-  if not self.tty or not locale:lower():find "utf%-?8" then return end
+  if not self.tty or not terminal.shows_utf8() then return end
   local series = metrics.read(self.folder).series[name]
-  local lines = curve.draw(series and series.value or {}, math.min((terminal.size()) - 1, 100), 8)
-  if not lines then return end
-  local first, last = series.step[1], series.step[#series.step]
-  self:say(("%s of steps %d to %d"):format(name, first, last), "dim")
-  self:say(table.concat(lines, "\n"))
+  if not series or #series.value < FEWEST then return end
+  self:say(tostring(curves.plot(series.step, series.value, {title = name, height = 8})))
 end
 
 return M

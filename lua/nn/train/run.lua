@@ -30,9 +30,9 @@ local tracked = arguments.names "model optim data vocabulary"
 
 -- A run in a folder, which is locked if the run trains.
 local function open(cfg, out, lock)
-  local self = setmetatable({cfg = cfg, out = out, lock = lock, log = log.new(out), step = 0,
-                             seconds = 0, skipped = 0, pending = {}, traffic = traffic.new(),
-                             began = engine.now()}, Run)
+  local self = setmetatable({cfg = cfg, out = out, lock = lock, log = log.new(out, cfg.plot),
+                             step = 0, seconds = 0, skipped = 0, pending = {},
+                             traffic = traffic.new(), began = engine.now()}, Run)
   self.saver = saver.new(out, cfg, function(step, path)
     self.log:event("checkpoint", {step = step, path = path})
   end)

@@ -123,7 +123,7 @@ end
 
 -- Settings of one start of a run, which a resumed run does not inherit.
 local of_start = {out = true, resume = true, plan = true, verify = true, profile = true,
-                  profile_steps = true}
+                  profile_steps = true, plot = true}
 
 --- saved(given, values) -> a function from a path to its value in the run to resume, or nil. given:
 --- the settings on the command line as texts by path; values: all other settings. If another preset
@@ -173,6 +173,7 @@ function M.run_fields(defaults)
     log_every = field(10, "steps between lines of metrics.jsonl", {min = 1}),
     on_nan = field("stop", "reaction to a loss or gradient that is NaN or infinite",
                    {choices = {"stop", "skip"}}),
+    plot = field(false, "draw the curve of the loss while it trains, on a terminal"),
     plan = field(false, "only report what a step would cost and whether it fits"),
     verify = field(0, "instead of training, train so many steps of as many layers as fit into "
                    .. "memory.ram, with memory.disk and without, and compare all bits; 0: train",

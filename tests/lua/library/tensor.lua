@@ -205,6 +205,49 @@ t.case("tensors print aligned, with elided middles", function()
   assert(tostring(nn.tensor({1, 2}, {dtype = "i64"})) == "2 tensor i64\n  1  2")
 end)
 
+t.case("a tensor of many axes prints in at most as many lines and columns as the terminal has",
+function()
+  local terminal = require "nn.base.terminal"
+  local size = terminal.size
+  local function lines_of(shape, columns, rows)
+    terminal.size = function() return columns, rows end
+    local good, text = pcall(tostring, nn.zeros(shape))
+    terminal.size = size
+    t.check(good, text)
+    local lines = {}
+    for line in text:gmatch "[^\n]+" do
+      t.check(#line <= columns, line)
+      lines[#lines + 1] = line
+    end
+    return lines
+  end
+  for _, shape in ipairs {{2, 3, 20, 30}, {8, 8, 8, 8}, {20, 30, 40, 20}, {3, 4, 5, 6, 7},
+                          {1000, 50}, {3, 3, 3, 3, 3, 3, 3, 3}} do
+    for _, rows in ipairs {13, 24, 60} do
+      local lines = lines_of(shape, 60, rows)
+      t.check(#lines <= rows - 3, ("%d lines of %d"):format(#lines, rows))
+      local labels = {}
+      for i = 1, #shape - 2 do labels[i] = shape[i] end
+      local last = "[" .. table.concat(labels, ",") .. ",:,:]"
+      t.check(#shape == 2 or table.concat(lines, "\n"):find(last, 1, true), "the last matrix")
+    end
+  end
+  t.same(#lines_of({2, 3, 20, 30}, 80, 24), 18)
+  t.same(lines_of({2, 3, 20, 30}, 36, 12)[5], "  0.0000  ...  0.0000")
+  t.same(#lines_of({2, 3, 4}, 80, 24), 9)
+end)
+
+t.case("a module prints its fields in the order of creation", function()
+  local Net = nn.module "Net"
+  function Net:init()
+    self.second, self.b = nn.list(2, function() return nn.Linear(2, 2) end), nn.parameter {1}
+    self.a, self.drop = nn.Linear(1, 1), nn.Dropout(0)
+  end
+  local names = {}
+  for name in tostring(Net()):gmatch "\n  (%w+):" do names[#names + 1] = name end
+  t.same(names, {"second", "b", "a", "drop"})
+end)
+
 t.case("a script submits its own tile tasks", function()
   local y = nn.zeros(4, 6):retile {2, 6}:clone()
   nn.task {"fill", write = {y = y:tile(2, 1)}, params = {n = 12, value = 3}, priority = 5}

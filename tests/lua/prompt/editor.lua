@@ -247,7 +247,9 @@ t.case("Tab completes options of calls, help, commands; after ( it shows the sig
   t.check(offered("nn.softmax(").note:find("softmax(x)", 1, true))
   t.same(offered("?softm").items, {"softmax"})
   t.same(offered("?nn.log_s").items, {"log_softmax"})
-  t.same(offered("%ti").items, {"%time"})
+  t.same(offered("%ti").items, {"%time", "%timeit"})
+  local here = files.list "tests/lua/prompt"
+  t.same(offered("%run tests/lua/prompt/edi").items, here and {"editor.lua"} or {})
   t.same(offered("%time nn.log_s"), {from = 9, items = {"log_softmax"}})
 end)
 

@@ -43,6 +43,9 @@ t.case("input may end in an expression, on one line or several", function()
   t.same(session("local q = 7; q + 1"), "8\n")
   t.same(session("x = 3 -- why", "x -- so;", "(x)"), "3\n3\n")
   t.same(session("x = 5; -- silent", "x;", "ans"), "5\n")
+  t.same(session("x = nn.ones(2); x:sum()", "ans:item()"), "scalar tensor f32  2.0000\n2\n")
+  t.same(session("x = 1; x = x + 1; tostring(x);", "f = print; f(x); x; x"), "2\n2\n")
+  t.same(session("local a = 4; local b = {", "a}; (b[1])"), "4\n")
   t.same(session("if true then local hidden = 1 end", "y = 1; local z = y; return z"), "1\n")
 end)
 
@@ -114,8 +117,46 @@ t.case("%who lists variables, %help the commands", function()
   t.check(session "?%time":find("%time CODE: runs CODE", 1, true))
 end)
 
+t.case("exit, quit and help do what other prompts do, unless they are variables", function()
+  for line, expected in pairs {["exit"] = 0, ["quit() ;"] = 0, ["exit(3)"] = 3} do
+    t.same({session(line, "print 'still here'")}, {"", expected})
+  end
+  local lines = {"exit = 4; exit", "quit = {5}; quit[1]"}
+  for _, line in ipairs {"help", "?", "help()", "help(nn.softmax)", "?nn.softmax", "help 'AdamW'",
+                         "help AdamW", "?AdamW", "help = {6}", "help[1]"} do
+    lines[#lines + 1] = line
+    lines[#lines + 1] = "print '---'"
+  end
+  local parts = {}
+  for part in session(unpack(lines)):gmatch "(.-)%-%-%-\n" do parts[#parts + 1] = part end
+  local tour = parts[2]
+  t.check(tour:find "^Values print themselves", tour)
+  t.same({parts[1], parts[3]}, {"4\n5\n" .. tour, tour})
+  t.check(parts[4]:find "^softmax%(x%)" and parts[6]:find "^nn.AdamW%(", parts[4] .. parts[6])
+  t.same({parts[4], parts[6], parts[7]}, {parts[5], parts[8], parts[8]})
+  t.same(parts[10], "6\n")
+end)
+
+t.case("%timeit runs code until its time is certain, %run a script, %history needs a terminal",
+function()
+  local output = session("n = 0", "%timeit n = n + 1; nn.ones(2):sum()", "n > 7")
+  t.check(output:find "^[%d.]+ m?u?s, the median of 7 rounds of [%d,]+ runs?; from .*\ntrue\n$",
+          output)
+  t.same(session "%timeit )", "error: nn>:1: unexpected symbol near ')'\n")
+  local script = t.folder() .. "/a script.lua"
+  files.write(script, "made = {arg[0]:match '[^/]*$', #arg, ...}\nif ... == 'fail' then f() end")
+  t.same(session(("%%run '%s' 'two words' b=1"):format(script), "made", "arg[0] == nil"),
+         '{"a script.lua", 2, "two words", "b=1"}\ntrue\n')
+  t.check(session(("%%run '%s' fail"):format(script)):find "a script.lua:2: attempt to call")
+  t.check(session "%run nothing.lua":find "^error: cannot open")
+  t.same(session "%run", "error: usage: %run FILE [ARGUMENTS]\n")
+  t.same(session "%history", "error: no history: input is not a terminal\n")
+end)
+
 t.case("; runs a shell command, and cd stays", function()
   local folder = t.folder()
+  t.same(session(";cd " .. folder, ";cd /", ";cd -", ";cd -"), folder .. "\n/\n")
+  t.same(session ";cd -", "error: cd -: there was no cd before\n")
   t.same(session(";echo hi"), "hi\n")
   t.same(session(";cd " .. folder, ";pwd"), folder .. "\n")
   t.same(session ";cd /nowhere", "error: there is no folder /nowhere\n")
@@ -219,8 +260,8 @@ t.case("an error inside no_grad, scope or compile shows its own line", function(
 end)
 
 t.case("names and syntax of other prompts get advice", function()
-  t.same(session "exit()", "error: nn>:1: there is no variable 'exit'; Ctrl-D leaves\n")
-  t.check(session "help(nn.sum)":find("'help'; ? shows an overview", 1, true))
+  t.same(session "print(exit)", "error: nn>:1: there is no variable 'exit'; Ctrl-D leaves\n")
+  t.check(session "x = help":find("'help'; ? shows an overview", 1, true))
   t.same(session("tall = nn.ones(3)", "?tall"),
          "tall is 3 tensor f32; Tab after tall: lists its methods, such as x:abs\n")
   t.check(session "nn.ones(2) > 1":find("methods compare the elements of a tensor", 1, true))

@@ -1,62 +1,11 @@
 -- A session in a real terminal (tmux), as a user sees it.
-local files = require "nn.io.files"
 local ffi = require "ffi"
+local files = require "nn.io.files"
 local t = require "nn.test"
-
-ffi.cdef "int usleep(unsigned microseconds);"
-
-local folder = t.folder()
-local has_tmux = t.shell "command -v tmux >/dev/null" == 0
-local socket, sessions = nil, 0
-
-local function tmux(command)
-  local status, output = t.shell(("tmux -f /dev/null -S %s %s"):format(socket, command))
-  t.check(status == 0, output)
-  return output
-end
-
--- The screen's lines without empty ones at the end.
-local function screen() return (tmux "capture-pane -p":gsub("%s+$", "")) end
-
--- Waits until the screen ends in `text`; after 20 seconds fails and shows the screen.
-local function wait(text)
-  local now
-  for _ = 1, 200 do
-    now = screen()
-    if now:sub(-#text) == text then return now end
-    ffi.C.usleep(100000)
-  end
-  t.check(false, ("the screen should end in\n%s\nbut is\n%s"):format(text, now))
-end
-
-local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
-local function type(text) tmux("send-keys -l " .. quote((text:gsub(";$", "\\;")))) end
-local function press(keys) tmux("send-keys " .. keys) end
-local function enter(text)
-  type(text)
-  press "Enter"
-end
-local function paste(text)
-  files.write(folder .. "/paste", text)
-  tmux("load-buffer " .. folder .. "/paste")
-  tmux "paste-buffer -p"
-end
-
--- A case with a fresh terminal; `command` runs there in a shell.
-local function case(name, command, f)
-  t.case(name, function()
-    if not has_tmux then t.skip "there is no tmux" end
-    sessions = sessions + 1
-    socket = ("%s/socket%d"):format(folder, sessions)      -- the last server may still be ending
-    local script = folder .. "/start"
-    files.write(script, ("export XDG_STATE_HOME=%s/state%d TERM=screen PS1='$ '\n%s\n"):format(
-      folder, sessions, (command:gsub("NNLUA", (t.program():gsub("%%", "%%%%"))))))
-    tmux("new-session -d -x 60 -y 20 bash --norc " .. script)
-    local good, problem = pcall(f)
-    t.shell(("tmux -S %s kill-server"):format(socket))
-    if not good then error(problem, 0) end
-  end)
-end
+package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
+local tmux = require "tmux"
+local wait, type, press, enter, paste = tmux.wait, tmux.type, tmux.press, tmux.enter, tmux.paste
+local case, folder = tmux.case, tmux.folder
 
 local welcome = "Ctrl-D to leave.\nnn>"
 
@@ -120,6 +69,10 @@ function()
   wait "nn> first = 1\nnn>"
   enter "first + 1"
   wait "\n2\nnn>"
+  enter "%history 2"
+  wait "\nfirst + 1\n%history 2\nnn>"
+  enter "%history {"
+  wait "\nsecond = {\n  2}\n%history {\nnn>"
 end)
 
 case("Tab lists, completes and shows signatures; ? helps", "NNLUA", function()
@@ -160,7 +113,8 @@ case("Ctrl-C stops code, compiled loops and tasks, and clears a line", "NNLUA", 
   wait(welcome)
   for _, code in ipairs {
     "while true do end", ("dofile '%s/spin.lua'; spin()"):format(folder),
-    "while true do pcall(error) end", "x = nn.rand(8); while true do x = x * 1.5 end",
+    "while true do pcall(error) end", "%timeit while true do end",
+    "x = nn.rand(8); while true do x = x * 1.5 end",
     "while true do nn.zeros(1):item() end",
   } do
     press "C-l"
@@ -213,7 +167,7 @@ case("wide characters, long lines and a resized terminal", "NNLUA", function()
   wait(welcome)
   type "s = '日本語 and a line that is longer than the terminal is wide: é日本'"
   wait "nn> s = '日本語 and a line that is longer than the terminal\nis wide: é日本'"
-  tmux "resize-window -x 40 -y 20"
+  tmux.command "resize-window -x 40 -y 20"
   wait "nn> s = '日本語 and a line that is longe\nr than the terminal is wide: é日本'"
   press "C-a"
   type "t, "

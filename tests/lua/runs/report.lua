@@ -1,8 +1,8 @@
 -- The output of a run: state, curves, report.html, TensorBoard's event files.
-local files = require "nn.io.files"
 local csv = require "nn.train.csv"
-local curve = require "nn.train.curve"
+local files = require "nn.io.files"
 local host = require "nn.host"
+local live = require "nn.train.live"
 local metrics = require "nn.train.metrics"
 local report = require "nn.train.report"
 local t = require "nn.test"
@@ -170,19 +170,6 @@ t.case("records equal TensorBoard's, byte for byte", function()
   for name, record in pairs(golden) do t.same(hex(made[name]), record) end
 end)
 
-t.case("a curve as text has the highest value above and the lowest below", function()
-  local values = {}
-  for i = 1, 100 do values[i] = 101 - i end
-  local lines = curve.draw(values, 29, 4)
-  t.same(#lines, 4)
-  t.same({lines[1]:sub(1, 9), lines[4]:sub(1, 9)}, {"   99.5  ", "      2  "})
-  t.check(lines[1]:sub(-3) == "⠀" and lines[4]:sub(-3) ~= "⠀", "it falls")
-  t.same(curve.draw({4, 3, 2, 1}, 11, 1), {"      4  ⠑⢄"})
-  t.same(curve.draw({1}, 29, 4), nil)
-  t.same(curve.draw({3, 2, 1}, 29, 4), nil)
-  t.same(#curve.draw({2, 2, 2, 2}, 29, 4), 4)
-end)
-
 t.case("a run writes all outputs; the recipes list and compare runs", function()
   local folder = t.folder()
   local status, output = t.shell(([[
@@ -214,6 +201,19 @@ t.case("a run writes all outputs; the recipes list and compare runs", function()
   local rows = files.read(folder .. "/both.csv")
   t.same(select(2, rows:gsub("\nruns/a,%d", "")), 4, rows)
   t.check(rows:find(files.read(folder .. "/runs/b/metrics.csv"):match "\n(.*)", 1, true), rows)
+end)
+
+t.case("a live curve continues that of a resumed run, and stays small in a long one", function()
+  t.same(live.new(t.folder()):lines(), {})
+  local curves = live.new(run_of {start("start", 0), step(10, 3.5, 1), step(20, 3, 2),
+                                  '{"event":"eval","step":20,"val_loss":3.25}'})
+  t.same(curves.points.val_loss, {x = {20}, y = {3.25}})
+  for i = 1, 9000 do curves:add("loss", 20 + i, 3 - i / 9000) end
+  local points = curves.points.loss
+  t.check(#points.x > 1000 and #points.x <= 2000 and points.x[#points.x] >= 9000, #points.x)
+  local lines = curves:lines()
+  t.same(#lines, 13)
+  t.check(lines[1]:find "^3.5 ┤" and lines[13]:find "loss .* val_loss$", lines[1] .. lines[13])
 end)
 
 -- The page of these runs as a browser draws it, and the messages of its console.

@@ -9,9 +9,9 @@ M.rooms = {"kernels", "engine", "bindings"}
 M.engine = {"base", "machine", "ranks", "memory", "tile", "graph", "tiers", "rules", "ops",
             "profile", "workers", "residency", "runtime", "plan", "schedule", "executor", "io",
             "text"}
-M.lua = {"nn.base", "nn.core", "nn.io", "nn.unicode", "nn.chat", "nn.text", "nn.data", "nn.models",
-         "nn.measure", "nn.plan", "nn.train", "nn", "nn.help", "nn.test", "repl", "health",
-         "completion"}
+M.lua = {"nn.base", "nn.core", "nn.io", "nn.plot", "nn.unicode", "nn.chat", "nn.text", "nn.data",
+         "nn.models", "nn.measure", "nn.plan", "nn.train", "nn", "nn.help", "nn.test", "repl",
+         "health", "completion"}
 M.longest_function, M.longest_file = 60, 400
 
 local function ranks(list)
