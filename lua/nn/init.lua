@@ -29,7 +29,7 @@ for file, names in pairs {
     .. " now",
   ["core.accumulate"] = "accumulate", ["core.compile"] = "compile plan",
   ["core.creation"] = "zeros ones rand randn arange zeros_like ones_like tensor from_host linspace"
-    .. " rand_like randn_like randint bernoulli one_hot",
+    .. " rand_like randn_like randint randperm bernoulli one_hot",
   ["core.einsum"] = "einsum tensordot",
   ["core.indexing"] = "index_select masked_select multinomial nonzero",
   ["core.layers"] = "training Linear LayerNorm RMSNorm Embedding Dropout Sequential",

@@ -80,6 +80,11 @@ function M.randn_like(x)
   tensor.need("randn_like", "x", x)
   return ops.call("normal", x.shape, {dtype = x.dtype})
 end
+-- Uniform in [0, 1), of 48 random bits.
+local function wide_uniform(shape)
+  local u = ops.call("uniform", shape, {dtype = "f64"})
+  return u + ops.call("uniform", shape, {dtype = "f64"}) * 2 ^ -24
+end
 --- nn.randint(low, high, shape, {dtype="i64"}) -> independent whole numbers from low to high - 1;
 --- nn.randint(high, shape) begins with 0. See nn.seed.
 ---     nn.randint(5, {2, 3}):lt(5):sum()  --> 6
@@ -88,11 +93,14 @@ function M.randint(low, high, shape, options)
   options = arguments.options("randint", options, {dtype = true})
   arguments.whole("randint", "low", low, -2 ^ 53)
   arguments.whole("randint", "high", high, low + 1)
-  local range = high - low
-  local u = ops.call("uniform", shape, {dtype = "f64"})
-  -- A random number has 24 bits.
-  if range > 2 ^ 20 then u = u + ops.call("uniform", shape, {dtype = "f64"}) * 2 ^ -24 end
-  return ((u * range):floor() + low):to(options.dtype or "i64")
+  return ((wide_uniform(shape) * (high - low)):floor() + low):to(options.dtype or "i64")
+end
+--- nn.randperm(n, {dtype="i64"}) -> the numbers 0 to n - 1 in random order; see nn.seed.
+---     nn.randperm(5):sum()  --> 10
+function M.randperm(n, options)
+  options = arguments.options("randperm", options, {dtype = true})
+  arguments.whole("randperm", "n", n)
+  return ops.call("argsort", wide_uniform {n}):to(options.dtype or "i64")
 end
 --- nn.bernoulli(p) -> 1 with probability p, else 0, for each element of p, in p's shape and dtype.
 ---     nn.bernoulli(nn.tensor{0, 1})  --> {0, 1}
