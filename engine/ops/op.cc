@@ -42,6 +42,7 @@ int64_t as_integer(const char* op, const char* name, double value) {
 
 int checked_axis(const char* op, const char* name, int64_t value, size_t rank) {
     const int64_t n = int64_t(rank);
+    if (rank == 0) fail("%s: needs a tensor of at least one axis", op);
     if (value == 0 || value > n || value < -n)
         fail("%s: %s is %lld; a tensor of %zu axes has axes 1 to %zu (or -1 to -%zu from the end)",
              op, name, (long long)value, rank, rank, rank);

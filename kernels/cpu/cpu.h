@@ -10,6 +10,7 @@
 #include "kernels/host_device.h"
 #include "kernels/implement.h"
 #include "kernels/types.h"
+#include "kernels/visit_any.h"
 
 namespace nn::NN_TARGET {
 
@@ -36,18 +37,6 @@ struct bf16 {
         return f;
     }
 };
-
-// Like visit_float.
-template <class F> void visit_any(Dtype dtype, F f) {
-    switch (dtype) {
-        case Dtype::f32: return f((float*)nullptr);
-        case Dtype::f64: return f((double*)nullptr);
-        case Dtype::bf16: return f((bf16*)nullptr);
-        case Dtype::i32: return f((int32_t*)nullptr);
-        case Dtype::i64: return f((int64_t*)nullptr);
-        default: return f((uint8_t*)nullptr);  // u8 and bool
-    }
-}
 
 // An operand of i32 or i64, such as token ids.
 struct Indices {

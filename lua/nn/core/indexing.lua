@@ -52,6 +52,17 @@ local function slices(who, x, axis, index)
   return axis, index
 end
 
+-- Checks that `source` is x with as many slices along the axis as the index has.
+local function need_source(who, x, axis, index, source)
+  arguments.need(is_tensor(source), who, "the source", source, "a tensor is needed")
+  local shape = {unpack(x.shape)}
+  shape[axis] = index.shape[1]
+  if shape_text(source.shape) ~= shape_text(shape) then
+    lib.misuse("%s: the source is %s where %s is needed", who, shape_text(source.shape),
+               shape_text(shape))
+  end
+end
+
 --- x:index_select(axis, index) -> the slices of x along an axis in the order of `index`: a tensor
 --- of one axis with 0-based positions (i32 or i64), or a Lua list with positions from 1, negative
 --- ones from the end. Errors: a position outside the axis.
@@ -66,14 +77,15 @@ end
 ---     x:index_add(2, {1, 1}, nn.ones(2, 2))  --> {{3, 2, 3}, {6, 5, 6}}
 function Tensor:index_add(axis, index, source)
   axis, index = slices("index_add", self, axis, index)
+  need_source("index_add", self, axis, index, source)
   return self + source:scatter_add(index, {size = self.shape[axis], axis = axis})
 end
 --- x:index_copy(axis, index, source) -> x with slice j of source at position index[j] of the axis,
 --- for all j, of which the last one wins; see x:index_select.
 ---     x:index_copy(2, {-1}, nn.zeros(2, 1))  --> {{1, 2, 0}, {4, 5, 0}}
 function Tensor:index_copy(axis, index, source)
-  arguments.need(is_tensor(source), "index_copy", "the source", source, "a tensor is needed")
   axis, index = slices("index_copy", self, axis, index)
+  need_source("index_copy", self, axis, index, source)
   return self:scatter(index, source, axis)
 end
 --- x:index_fill(axis, index, value) -> x with a number in the slices at these positions of the
@@ -125,13 +137,6 @@ function Tensor:nonzero()
   return from_positions(array, {count, rank})
 end
 
-local function need_mask(who, mask)
-  if not is_tensor(mask) or mask.dtype ~= "bool" then
-    lib.misuse("%s: the mask is %s; a tensor of booleans is needed, such as x:gt(0)", who,
-               is_tensor(mask) and mask.dtype or arguments.describe(mask))
-  end
-end
-
 -- x with its first axes, which have the shape of the mask, reduced to the selected elements.
 local function select_by_mask(who, x, mask)
   local flat, count = nonzero_positions(who, mask)
@@ -144,7 +149,18 @@ end
 --- selected; inside nn.compile, where the number is unknown (nn.where keeps the shape).
 ---     x:masked_select(x:gt(4))  --> {5, 6}
 function Tensor:masked_select(mask)
-  need_mask("masked_select", mask)
+  if not is_tensor(mask) or mask.dtype ~= "bool" then
+    lib.misuse("masked_select: the mask is %s; a tensor of booleans is needed, such as x:gt(0)",
+               is_tensor(mask) and mask.dtype or arguments.describe(mask))
+  end
+  local extra, fits = #self.shape - #mask.shape, #mask.shape <= #self.shape
+  for axis, size in ipairs(mask.shape) do
+    fits = fits and (size == 1 or size == self.shape[axis + extra])
+  end
+  if not fits then
+    lib.misuse("masked_select: the mask is %s, which does not broadcast to x, %s",
+               shape_text(mask.shape), shape_text(self.shape))
+  end
   return select_by_mask("masked_select", self, mask:expand(self.shape))
 end
 
@@ -229,7 +245,7 @@ function Tensor:multinomial(n, options)
   arguments.whole("multinomial", "the number of draws", n)
   local weights = self:detach():to("f64")
   if not engine.recording() then check_weights(weights, n, replacement) end
-  if not replacement then
+  if n > 1 and not replacement then
     local _, drawn = (weights / -(uniform(self.shape) + 2 ^ -49):log()):topk(n)   -- a race
     return drawn
   end
