@@ -157,7 +157,8 @@ local Conv1d = module.module "Conv1d"
 M.Conv1d = Conv1d
 --- nn.Conv1d(channels, outputs, size, {stride=1, padding=0, dilation=1, groups=1, bias=true}):
 --- nn.conv1d with a weight (outputs, channels / groups, size) and a bias (outputs). padding is a
---- number, "same" or "valid" (0). Weights start normal with variance 1 / (3 size channels / groups).
+--- number, "same" or "valid" (0). Weights start normal, their variance 1 / (3 size channels /
+--- groups).
 ---     nn.Conv1d(2, 4, 3, {padding = "same"})(x:reshape(1, 2, 3)):dims()  --> 1, 4, 3
 function Conv1d:init(channels, outputs, size, options)
   options = arguments.options("Conv1d", options, layer_options)
