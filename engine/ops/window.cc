@@ -16,8 +16,8 @@ Dims paddings(const Call& c) {
     const Dims given = c.ints("padding");
     const size_t n = given.size();
     c.need((n == 1 || n == 2 || n == 4) && all_between(given, 0),
-           "padding is {}; a number from 0 on, {rows, columns} or {top, bottom, left, right} is "
-           "needed",
+           "padding is {}; a whole number of at least 0, two, or four (top, bottom, left, right), "
+           "is needed",
            given);
     return n == 4 ? given : Dims{given[0], given[0], given.back(), given.back()};
 }
@@ -42,7 +42,7 @@ nn_window_axis axis_of(const Call& c, int64_t in, const Sliding& window, size_t 
 Dims pair(const Call& c, const char* attribute) {
     const Dims given = c.ints(attribute);
     c.need((given.size() == 1 || given.size() == 2) && all_between(given, 1),
-           "{} is {}; a number from 1 on or two are needed", attribute, given);
+           "{} is {}; a whole number of at least 1, or two of them, is needed", attribute, given);
     return {given[0], given.back()};
 }
 

@@ -5,7 +5,8 @@ local arguments = require "nn.base.arguments"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local ops = require "nn.core.op"
-local is_tensor = require("nn.core.tensor").is_tensor
+local tensor = require "nn.core.tensor"
+local is_tensor = tensor.is_tensor
 
 local M = {}
 
@@ -25,8 +26,10 @@ end
 
 -- The tensor (..., channels, length) with an axis for the one row.
 local function with_row(who, what, x, axes)
-  arguments.need(is_tensor(x) and #x.shape == axes, who, what, x,
-                 ("a tensor of %d axes is needed"):format(axes))
+  if not is_tensor(x) or #x.shape ~= axes then
+    lib.misuse("%s: %s is %s; a tensor of %d axes is needed", who, what,
+               is_tensor(x) and tensor.shape_text(x.shape) or arguments.describe(x), axes)
+  end
   return x:unsqueeze(-2)
 end
 local function without_row(y) return y:squeeze(-2) end
@@ -54,8 +57,9 @@ local mean_options = arguments.names "stride padding count_include_pad"
 
 local function pool2d(who, x, size, kind, options)
   return ops.call("pool2d", x, {
-    size = pair(who, "the size", size), stride = options.stride and pair(who, "stride",
-    options.stride), padding = pair(who, "padding", options.padding or 0), kind = kind,
+    size = pair(who, "the size", size), kind = kind,
+    stride = options.stride and pair(who, "stride", options.stride),
+    padding = pair(who, "padding", options.padding or 0),
   })
 end
 
@@ -141,7 +145,7 @@ local function set_conv(self, who, channels, outputs, sizes, options)
   for _, size in ipairs(sizes) do inputs = inputs * arguments.whole(who, "the size", size) end
   local std, dtype = (3 * inputs) ^ -0.5, options.dtype
   self.groups, self.stride, self.dilation = groups, options.stride or 1, options.dilation or 1
-  self.padding = options.padding or 0
+  self.padding = options.padding ~= "valid" and options.padding or 0
   self.weight = module.parameter({outputs, channels / groups, unpack(sizes)},
                                  {std = std, dtype = dtype})
   if options.bias ~= false then
@@ -153,10 +157,12 @@ local Conv1d = module.module "Conv1d"
 M.Conv1d = Conv1d
 --- nn.Conv1d(channels, outputs, size, {stride=1, padding=0, dilation=1, groups=1, bias=true}):
 --- nn.conv1d with a weight (outputs, channels / groups, size) and a bias (outputs). padding is a
---- number or "same". Weights start normal with variance 1 / (3 size channels / groups).
+--- number, "same" or "valid" (0). Weights start normal, their variance 1 / (3 size channels /
+--- groups).
 ---     nn.Conv1d(2, 4, 3, {padding = "same"})(x:reshape(1, 2, 3)):dims()  --> 1, 4, 3
 function Conv1d:init(channels, outputs, size, options)
   options = arguments.options("Conv1d", options, layer_options)
+  size = arguments.whole("Conv1d", "the size", size)
   set_conv(self, "Conv1d", channels, outputs, {size}, options)
 end
 function Conv1d:forward(x)
@@ -170,8 +176,8 @@ M.Conv2d = Conv2d
 --- nn.Conv2d(channels, outputs, size, {stride=1, padding=0, dilation=1, groups=1, bias=true}):
 --- nn.conv2d over images (images, channels, height, width), with a weight (outputs,
 --- channels / groups, rows, columns) and a bias (outputs). Sizes are numbers or {rows, columns};
---- padding may also be {top, bottom, left, right} or "same". Weights start normal with variance
---- 1 / (3 rows columns channels / groups).
+--- padding may also be {top, bottom, left, right}, "same" or "valid" (0). Weights start normal with
+--- variance 1 / (3 rows columns channels / groups).
 ---     nn.Conv2d(3, 8, 3, {padding = 1, stride = 2})(nn.zeros(2, 3, 8, 8)):dims()  --> 2, 8, 4, 4
 function Conv2d:init(channels, outputs, size, options)
   options = arguments.options("Conv2d", options, layer_options)

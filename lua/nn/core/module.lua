@@ -113,8 +113,8 @@ end
 --- model:load sets it, but optimizers do not change it. For a field of a module, such as the
 --- running mean of nn.BatchNorm2d. Errors: no tensor; one that requires a gradient.
 ---     local Counter = nn.module "Counter"
----     function Counter:init() self.count = nn.buffer(nn.zeros(1)) end
----     Counter():state()[1].path  --> "count"
+---     function Counter:init() self.steps = nn.buffer(nn.zeros(1)) end
+---     Counter():state()[1].path  --> "steps"
 function M.buffer(x)
   arguments.need(is_tensor(x), "buffer", "the argument", x, "a tensor is needed")
   if x.requires_grad then

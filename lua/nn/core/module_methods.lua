@@ -97,7 +97,7 @@ end
 
 --- model:register_buffer(name, tensor): model[name] = nn.buffer(tensor).
 ---     local layer = nn.Linear(3, 2)
----     layer:register_buffer("count", nn.zeros(1))
+---     layer:register_buffer("steps", nn.zeros(1))
 ---     #layer:state(), #layer:parameters()  --> 3, 2
 function Module:register_buffer(name, x)
   arguments.need(type(name) == "string", "register_buffer", "the name", name, "a text is needed")

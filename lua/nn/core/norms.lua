@@ -27,6 +27,15 @@ local function scaled(self, y)
   return y * self.weight:to(y.dtype):reshape(shape) + self.bias:to(y.dtype):reshape(shape)
 end
 
+-- A numeric option, from 0 on.
+local function number(who, options, name, default)
+  local value = options[name]
+  if value == nil then return default end
+  arguments.need(type(value) == "number" and value >= 0, who, name, value,
+                 "a number of at least 0 is needed")
+  return value
+end
+
 local function as_wide(x) return x.dtype == "bf16" and x:to "f32" or x end
 
 local function set_affine(self, channels, options)
@@ -55,7 +64,7 @@ local function init_batch_norm(self, channels, options)
   local who = self.class_name
   options = arguments.options(who, options, batch_options)
   self.channels = arguments.whole(who, "the number of channels", channels)
-  self.eps, self.momentum = options.eps or 1e-5, options.momentum or 0.1
+  self.eps, self.momentum = number(who, options, "eps", 1e-5), number(who, options, "momentum", 0.1)
   set_affine(self, channels, options)
   self.tracks = options.track_running_stats ~= false
   if self.tracks then
@@ -148,7 +157,7 @@ function GroupNorm:init(groups, channels, options)
   if channels % groups ~= 0 then
     lib.misuse("GroupNorm: %d groups do not divide %d channels", groups, channels)
   end
-  self.eps = options.eps or 1e-5
+  self.eps = number("GroupNorm", options, "eps", 1e-5)
   set_affine(self, channels, options)
 end
 function GroupNorm:forward(x)
@@ -164,7 +173,7 @@ M.InstanceNorm2d = InstanceNorm2d
 function InstanceNorm2d:init(channels, options)
   options = arguments.options("InstanceNorm2d", options, group_options)
   self.channels = arguments.whole("InstanceNorm2d", "the number of channels", channels)
-  self.eps = options.eps or 1e-5
+  self.eps = number("InstanceNorm2d", options, "eps", 1e-5)
   if options.affine then set_affine(self, channels, options) end
 end
 function InstanceNorm2d:forward(x)

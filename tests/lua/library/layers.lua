@@ -161,8 +161,12 @@ t.case("wrong windows, groups, channels and states are errors that say what fits
       nn.Conv2d(3, 4, 3, {padding = "same", stride = 2})(image)
     end},
     {"it may be at most half of the size", function() nn.max_pool2d(image, 2, {padding = 2}) end},
-    {"conv1d: x is a tensor; a tensor of 3 axes is needed", function()
+    {"conv1d: x is (2,3,4,5); a tensor of 3 axes is needed", function()
       nn.Conv1d(3, 2, 2)(image)
+    end},
+    {"Conv1d: the size is nil", function() nn.Conv1d(3, 2) end},
+    {"momentum is 'fast'; a number of at least 0 is needed", function()
+      nn.BatchNorm2d(3, {momentum = "fast"})
     end},
     {"3 parts of 4 elements would differ", function() nn.adaptive_avg_pool2d(image, 3) end},
     {"the layer has 4 channels, on axis 2", function() nn.BatchNorm2d(4)(image) end},
