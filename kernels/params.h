@@ -6,6 +6,7 @@
 #pragma once
 #include "kernels/params/attention.h"
 #include "kernels/params/attention_cache.h"
+#include "kernels/params/conv.h"
 #include "kernels/params/copy.h"
 #include "kernels/params/cross_entropy.h"
 #include "kernels/params/embedding.h"
@@ -22,3 +23,5 @@
 #include "kernels/params/reduce.h"
 #include "kernels/params/rope.h"
 #include "kernels/params/rows.h"
+#include "kernels/params/scan.h"
+#include "kernels/params/sort.h"

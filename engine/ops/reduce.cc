@@ -59,9 +59,10 @@ Product over axes. The gradient is the product of the other elements, zeros incl
 
 // Tiles are visited in order, so that the first of equal elements wins.
 template <ReduceKind kind> void run_arg(Call& c) {
-    const Tensor& x = c.in("x");
-    c.need(x.rank() > 0, "x needs at least one axis");
-    const size_t axis = size_t(c.axis("axis", x.rank()));
+    const Tensor& in = c.in("x");
+    const bool all = !c.given("axis");
+    const Tensor x = all ? reshape(in, {in.count()}) : in;
+    const size_t axis = all ? 0 : size_t(c.axis("axis", x.rank()));
     const Grid grid = x.grid().with(int(axis), whole(1));
     const Tensor index(grid, Dtype::i64), value(grid, x.dtype());
     for (int64_t i = 0; i < x.tiles(); ++i) {
@@ -77,25 +78,32 @@ template <ReduceKind kind> void run_arg(Call& c) {
                                         first})
             .emit(i, block.extent);
     }
-    c.result(c.flag("keepdim") ? index : drop_axes(index, {int(axis)}));
+    if (c.flag("keepdim"))
+        c.result(all ? reshape(index, Dims(in.rank(), 1)) : index);
+    else
+        c.result(drop_axes(index, {int(axis)}));
 }
 
 Op arg_reduction(void (*run)(Call&), std::vector<std::string> samples, const char* doc) {
     Op op = reduction(run, std::move(samples), doc);
-    op.attributes[0] = {"axis", "axis", "-1", "the axis to search"};
+    op.attributes[0] = {"axis", "axis", "nil", "the axis to search; all elements by default"};
     op.no_gradient = "returns an index, which is piecewise constant";
     op.kernels = {"argreduce"};
     return op;
 }
 
 const OpRegistrar argmax = arg_reduction(
-    run_arg<reduce_max>, {"{x={3,7}}", "{x={3,5,4}, axis=2, keepdim=true}"}, R"(argmax(x) -> index
+    run_arg<reduce_max>, {"{x={3,7}}", "{x={3,7}, axis=-1}", "{x={3,5,4}, axis=2, keepdim=true}"},
+    R"(argmax(x) -> index
 0-based position of the first largest element along an axis, as i64: it is data, like a token id.
-    nn.tensor{{1, 5, 2}, {7, 0, 7}}:argmax()  --> {1, 0})");
+Without an axis, the position in x as one row.
+    nn.tensor{{1, 5, 2}, {7, 0, 7}}:argmax(2)  --> {1, 0}
+    nn.tensor{{1, 5, 2}, {7, 0, 7}}:argmax()  --> 3)");
 
-const OpRegistrar argmin = arg_reduction(run_arg<reduce_min>, {"{x={3,7}}"}, R"(argmin(x) -> index
-0-based position of the first smallest element along an axis, as i64.
-    nn.tensor{{1, 5, 2}, {7, 0, 7}}:argmin()  --> {0, 1})");
+const OpRegistrar argmin =
+    arg_reduction(run_arg<reduce_min>, {"{x={3,7}, axis=2}"}, R"(argmin(x) -> index
+0-based position of the first smallest element along an axis, as i64; see argmax.
+    nn.tensor{{1, 5, 2}, {7, 0, 7}}:argmin(2)  --> {0, 1})");
 
 }  // namespace
 }  // namespace nn

@@ -1,8 +1,10 @@
-// gather: y[o, j, i] = x[o, index[o, j, i], i], and its adjoint scatter_add. An index out of range
-// fails the call; gather then reads 0, and scatter_add adds nothing. In scatter_add one thread adds
-// a column (o, i), in the order of j: without atomics, but slow with few columns.
+// gather: y[o, j, i] = x[o, index[o, j, i], i], its adjoint scatter_add, and scatter, which
+// overwrites: the last j wins. An index out of range fails the call; gather then reads 0, and the
+// others change nothing. To scatter, one thread handles a column (o, i), in the order of j: without
+// atomics, but slow with few columns.
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/params/gather.h"
+#include "kernels/visit_any.h"
 
 namespace nn::NN_TARGET {
 namespace {
@@ -19,7 +21,10 @@ __global__ void __launch_bounds__(threads)
     const int64_t left = p.outer * p.m * p.inner - i;
     if (left <= 0) return;
     int64_t at[wide];
-    if (Dtype(p.index_dtype) == Dtype::i32)
+    if (p.shared)
+        for (int e = 0; e < wide; ++e)
+            at[e] = e < left ? load_index(index, Dtype(p.index_dtype), (i + e) / p.inner % p.m) : 0;
+    else if (Dtype(p.index_dtype) == Dtype::i32)
         load_run<wide>(static_cast<const int32_t*>(index) + i, left, packed, at);
     else
         load_run<wide>(static_cast<const int64_t*>(index) + i, left, packed, at);
@@ -51,9 +56,10 @@ void gather(const KernelCall& call) {
     visit_size(int64_t(dtype_size(call.dtype)), [&]<class U>(U*) { run_gather<U>(call); });
 }
 
-// sum[(c, r)] += dy for columns c of [first, first + columns) of outer * inner. The element is at
-// (c / inner * n + r) * inner + c % inner, or, if `compact`, at r * columns + c - first.
-template <class S, class T>
+// Adds dy to sum[(c, r)], or overwrites it, for columns c of [first, first + columns) of
+// outer * inner. The element is at (c / inner * n + r) * inner + c % inner, or, if `compact`, at
+// r * columns + c - first.
+template <bool adds, class S, class T>
 __global__ void scatter_kernel(S* sum, const T* dy, const void* index, nn_gather_params p,
                                int64_t first, int64_t columns, bool compact, Fault* fault) {
     const int64_t thread = int64_t(blockIdx.x) * threads + threadIdx.x;
@@ -63,11 +69,13 @@ __global__ void scatter_kernel(S* sum, const T* dy, const void* index, nn_gather
     const int64_t pitch = compact ? columns : p.inner;
     for (int64_t j = 0; j < p.m; ++j) {
         const int64_t from = (o * p.m + j) * p.inner + i;
-        const int64_t at = load_index(index, Dtype(p.index_dtype), from);
+        const int64_t at = load_index(index, Dtype(p.index_dtype), p.shared ? j : from);
         if (at < 0 || at >= p.n)
             report(fault, at);
-        else
+        else if constexpr (adds)
             to[at * pitch] = S(to[at * pitch] + S(number(dy[from])));
+        else
+            to[at * pitch] = dy[from];
     }
 }
 
@@ -92,8 +100,8 @@ void scatter_rounded(const KernelCall& call, Fault* fault) {
         const int64_t columns = smaller(width, all - first);
         const bool good =
             zero(call, sum, size_t(p.n * columns) * sizeof(float), "zeroing the sums") &&
-            launch_each(call, columns, 1, scatter_kernel<float, bf16>, sum, call.input<bf16>(1),
-                        call.input<void>(2), p, first, columns, true, fault) &&
+            launch_each(call, columns, 1, scatter_kernel<true, float, bf16>, sum,
+                        call.input<bf16>(1), call.input<void>(2), p, first, columns, true, fault) &&
             launch_each(call, columns * p.n, 1, round_columns, call.operand<bf16>(0), sum, p, first,
                         columns);
         if (!good) return;
@@ -105,7 +113,7 @@ template <class T> void run_scatter(const KernelCall& call, Fault* fault) {
     const int64_t columns = p.outer * p.inner;
     T* dx = call.operand<T>(0);
     if (zero(call, dx, size_t(columns * p.n) * sizeof(T), "zeroing the result"))
-        launch_each(call, columns, 1, scatter_kernel<T, T>, dx, call.input<T>(1),
+        launch_each(call, columns, 1, scatter_kernel<true, T, T>, dx, call.input<T>(1),
                     call.input<void>(2), p, int64_t(0), columns, false, fault);
 }
 
@@ -113,17 +121,25 @@ void scatter_add(const KernelCall& call) {
     const auto& p = call.get<nn_gather_params>();
     if (p.outer * p.inner * p.n == 0) return;
     Fault* fault = expect(call, "index %%lld is outside [0,%lld)", (long long)p.n);
-    switch (call.dtype) {
-        case Dtype::f32: return run_scatter<float>(call, fault);
-        case Dtype::f64: return run_scatter<double>(call, fault);
-        case Dtype::bf16: return scatter_rounded(call, fault);
-        case Dtype::i32: return run_scatter<int32_t>(call, fault);
-        case Dtype::i64: return run_scatter<int64_t>(call, fault);
-        default: return run_scatter<uint8_t>(call, fault);
-    }
+    visit_any(call.dtype, [&]<class T>(T*) {
+        if constexpr (std::is_same_v<T, bf16>)
+            scatter_rounded(call, fault);
+        else
+            run_scatter<T>(call, fault);
+    });
 }
 
-NN_IMPLEMENT(gather, scatter_add);
+void scatter(const KernelCall& call) {
+    const auto& p = call.get<nn_gather_params>();
+    if (p.outer * p.inner * p.n == 0) return;
+    visit_size(int64_t(dtype_size(call.dtype)), [&]<class U>(U*) {
+        launch_each(call, p.outer * p.inner, 1, scatter_kernel<false, U, U>, call.operand<U>(0),
+                    call.input<U>(1), call.input<void>(2), p, int64_t(0), p.outer * p.inner, false,
+                    expect(call, "index %%lld is outside [0,%lld)", (long long)p.n));
+    });
+}
+
+NN_IMPLEMENT(gather, scatter, scatter_add);
 
 }  // namespace
 }  // namespace nn::NN_TARGET

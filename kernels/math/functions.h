@@ -44,6 +44,17 @@ NN_HD static inline double erf(double x) { return std::erf(x); }
 
 template <class T> NN_HD static inline T sin(T x) { return std::sin(x); }
 template <class T> NN_HD static inline T cos(T x) { return std::cos(x); }
+template <class T> NN_HD static inline T tan(T x) { return std::tan(x); }
+template <class T> NN_HD static inline T asin(T x) { return std::asin(x); }
+template <class T> NN_HD static inline T acos(T x) { return std::acos(x); }
+template <class T> NN_HD static inline T atan(T x) { return std::atan(x); }
+template <class T> NN_HD static inline T atan2(T y, T x) { return std::atan2(y, x); }
+template <class T> NN_HD static inline T sinh(T x) { return std::sinh(x); }
+template <class T> NN_HD static inline T cosh(T x) { return std::cosh(x); }
+template <class T> NN_HD static inline T exp2(T x) { return std::exp2(x); }
+template <class T> NN_HD static inline T log2(T x) { return std::log2(x); }
+template <class T> NN_HD static inline T log10(T x) { return std::log10(x); }
+template <class T> NN_HD static inline T trunc(T x) { return std::trunc(x); }
 template <class T> NN_HD static inline T floor(T x) { return std::floor(x); }
 template <class T> NN_HD static inline T ceil(T x) { return std::ceil(x); }
 template <class T> NN_HD static inline T round_half_even(T x) { return std::rint(x); }
@@ -78,6 +89,10 @@ template <class T> NN_HD static inline T share(T a, T b) {
 
 template <class T> NN_HD static inline T softplus(T x) {
     return (x < T(0) ? T(0) : x) + log1p(exp(-abs(x)));  // the first term is NaN if x is
+}
+template <class T> NN_HD static inline T mish_slope(T x) {
+    const T y = tanh(softplus(x));
+    return y + x * sigmoid(x) * (1 - y * y);
 }
 
 }  // namespace nn::NN_TARGET::math

@@ -5,9 +5,16 @@ local hints = require "nn.base.hints"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
 local suggest = require "nn.base.suggest"
-require "nn.core.methods"    -- these four add methods to tensors
+local tensor = require "nn.core.tensor"
+require "nn.core.methods"    -- these add methods to tensors
+require "nn.core.shapes"
+require "nn.core.matrices"
+require "nn.core.losses"
+require "nn.core.indexing"
+require "nn.core.module_methods"
 require "nn.core.show"
 require "nn.core.tape"
+require "nn.core.selection_rules"
 require "nn.core.task"
 require "nn.core.iterate"    -- changes ipairs and pairs
 
@@ -21,9 +28,25 @@ for file, names in pairs {
     .. " attention_backend tiles sync interrupted clear_interrupt defer_interrupts version is_tty"
     .. " now",
   ["core.accumulate"] = "accumulate", ["core.compile"] = "compile plan",
-  ["core.creation"] = "zeros ones rand randn arange zeros_like ones_like tensor from_host",
+  ["core.creation"] = "zeros ones rand randn arange zeros_like ones_like tensor from_host linspace"
+    .. " rand_like randn_like randint bernoulli one_hot",
+  ["core.einsum"] = "einsum tensordot",
+  ["core.indexing"] = "index_select masked_select multinomial nonzero",
   ["core.layers"] = "training Linear LayerNorm RMSNorm Embedding Dropout Sequential",
-  ["core.methods"] = "masked_fill stack mse", ["core.module"] = "module is_module parameter list",
+  ["core.losses"] = "cross_entropy mse mse_loss l1_loss huber_loss smooth_l1_loss"
+    .. " binary_cross_entropy binary_cross_entropy_with_logits kl_div nll_loss normalize"
+    .. " cosine_similarity cosine_embedding_loss triplet_margin_loss",
+  ["core.matrices"] = "eye tril triu diag trace outer cdist",
+  ["core.methods"] = "masked_fill clamp leaky_relu elu selu celu logsigmoid softsign hardsigmoid"
+    .. " hardswish frac lerp addcmul addcdiv nan_to_num any all count_nonzero var std norm"
+    .. " allclose",
+  ["core.shapes"] = "transpose t unsqueeze squeeze flatten movedim split chunk select unbind flip"
+    .. " roll tile repeat_interleave pad stack meshgrid",
+  ["core.module"] = "module is_module parameter buffer list",
+  ["core.conv"] = "conv1d max_pool1d max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool2d Conv1d"
+    .. " Conv2d MaxPool1d MaxPool2d AvgPool1d AvgPool2d AdaptiveAvgPool2d Flatten Identity",
+  ["core.norms"] = "BatchNorm1d BatchNorm2d GroupNorm InstanceNorm2d",
+  ["core.recurrent"] = "RNN LSTM GRU RNNCell LSTMCell GRUCell",
   ["core.optim"] = "AdamW SGD", ["core.scalar"] = "scalar",
   ["core.tape"] = "no_grad grad grad_enabled gradient_rule custom",
   ["core.task"] = "task kernels ops", ["core.tensor"] = "is_tensor Tensor scope",
@@ -58,7 +81,9 @@ return setmetatable(nn, {
   __index = function(_, name)
     if not home[name] then
       lib.misuse("nn has no '%s'%s", tostring(name),
-                 hints.equivalent("library", name) or suggest.suggestion(name, home))
+                 hints.equivalent("library", name)
+                 or tensor.Tensor[name] and ("; use x:%s(...)"):format(name)
+                 or suggest.suggestion(name, home))
     end
     nn[name] = require(home[name])[name]
     return nn[name]

@@ -141,7 +141,7 @@ local function load_again(record, shown)
   end
   if good then
     replace(record, value)
-    module.reloads = module.reloads + 1
+    module.version = module.version + 1
     return print("reloaded " .. shown)
   end
   for class, copy in pairs(copies) do become(class, copy) end

@@ -147,7 +147,7 @@ TEST_CASE("row kernels give the same results for rows of any alignment and lengt
             check_same(v, displaced, "positions_backward", embedding,
                        {v.sum_output(size_t(3 * cols)), tile()});
             for (Dtype dtype : {Dtype::i32, Dtype::i64}) {
-                const nn_gather_params gather{2, 3, 5, cols, int32_t(dtype)};
+                const nn_gather_params gather{2, 3, 5, cols, int32_t(dtype), 0};
                 const Tile index(dtype, random.integers(size_t(10 * cols), 0, 2));
                 check_same(v, displaced, "gather", gather,
                            {v.output(size_t(10 * cols)), tile(), index});

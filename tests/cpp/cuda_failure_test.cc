@@ -140,7 +140,7 @@ TEST_CASE("each failed launch and each failed call of the CUDA runtime is one er
                            "CUDA device 0: the launch failed: ") == 2);
     CHECK(sum[0] == 5000);
     Tile index(Dtype::i64, {0, 1}), dx(Dtype::f32, Values(3)), dy(Dtype::f32, {4, 5});
-    CHECK(fail_each_status("scatter_add", nn_gather_params{1, 3, 2, 1, int32_t(Dtype::i64)},
+    CHECK(fail_each_status("scatter_add", nn_gather_params{1, 3, 2, 1, int32_t(Dtype::i64), 0},
                            {&dx, &dy, &index}, "CUDA device 0: ") == 2);
     CHECK(dx.values() == Values{4, 5, 0});
 }

@@ -1,50 +1,10 @@
 -- Hints in errors for users of PyTorch and nanoGPT: nnlua's equivalents of their names, and Lua's
 -- equivalents of Python's syntax.
 
+local pytorch = require "nn.base.pytorch"
 local suggest = require "nn.base.suggest"
 
 local M = {}
-
-local no_devices = "not needed: there are no devices"
-
-local tensor = {
-  size = "x:dims(), or x:dim(axis)", ndim = "#x.shape", numel = "x:count()", T = "x:t()",
-  mT = "x:t()", cpu = no_devices, cuda = no_devices, device = no_devices,
-  numpy = "x:table(), or x:host()", tolist = "x:table()", data = "x:detach()",
-  float = 'x:to "f32"', double = 'x:to "f64"', half = 'x:to "bf16"', bfloat16 = 'x:to "bf16"',
-  int = 'x:to "i32"', long = 'x:to "i64"', type = "x.dtype, or x:to(dtype)", mm = "x:matmul(y)",
-  bmm = "x:matmul(y)", dot = "(x * y):sum()", zero_ = "x:fill_(0)", flatten = "x:reshape(-1)",
-  requires_grad_ = "x.requires_grad = true", contiguous = "not needed: every tensor is",
-  places = "x:memory_nodes(), its new name",
-}
-
-local library = {
-  place = "nn.run_tasks_on, its new name", sgemm_gflops = "nn.product_gflops, its new name",
-  mm = "nn.matmul", bmm = "nn.matmul", concat = "nn.cat", einsum = "nn.matmul and reshape",
-  load = "nn.load_safetensors, nn.load_model or nn.load_hf",
-  save = "nn.save_safetensors, nn.save_hf, or a checkpoint", manual_seed = "nn.seed",
-  from_pretrained = "nn.load_hf", Parameter = "nn.parameter(shape, {std = 0.02})",
-  Module = 'nn.module "Name"', ModuleList = "nn.list, or a table as a field",
-  GELU = "nn.gelu, a function", ReLU = "nn.relu, a function", SiLU = "nn.silu, a function",
-  Tanh = "nn.tanh, a function", Sigmoid = "nn.sigmoid, a function",
-  Softmax = "nn.softmax, a function", CrossEntropyLoss = "nn.cross_entropy, a function",
-  MSELoss = "nn.mse, a function", Adam = "nn.AdamW with weight_decay = 0",
-  clip_grad_norm_ = "the optimizer's `clip`", scaled_dot_product_attention = "nn.attention",
-  MultiheadAttention = "nn.attention; models/gpt2.lua has such a layer",
-  functional = "nn itself", DataLoader = "nn.data", cuda = no_devices,
-  float32 = 'the dtype "f32"', float64 = 'the dtype "f64"', bfloat16 = 'the dtype "bf16"',
-  inference_mode = "nn.no_grad(function() ... end)", int64 = 'the dtype "i64"',
-}
-
-local model = {
-  train = "nn.training(true), the default",
-  eval = "nn.training(false); nn.evaluate and nn.generate do that themselves",
-  to = "not needed: there are no devices; the dtype is an option of the model's constructor",
-  cuda = no_devices, state_dict = "model:state()",
-  load_state_dict = "model:load(state)", named_parameters = "model:parameters()",
-  register_buffer = "a tensor in a field", generate = "nn.generate(model, ids, {tokens = 100})",
-  from_pretrained = "nn.load_hf(folder)", save_pretrained = "nn.save_hf(folder, model)",
-}
 
 local settings = {
   batch_size = "data.batch", block_size = "model.context", n_layer = "model.layers",
@@ -57,12 +17,13 @@ local settings = {
   num_samples = "samples", start = "prompt",
 }
 
-local kinds = {tensor = tensor, library = library, model = model}
-
 --- equivalent(kind, name) -> "; use x:dims()" for a name of PyTorch, or nil. kind: "tensor",
 --- "library" or "model".
 function M.equivalent(kind, name)
-  local known = kinds[kind][name]
+  local known = pytorch[kind][name]
+  if not known and kind ~= "model" and pytorch.missing[name] then
+    return "; nnlua has nothing like PyTorch's"
+  end
   return known and (known:find "^not needed" and "; " or "; use ") .. known
 end
 

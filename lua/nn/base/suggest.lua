@@ -24,7 +24,8 @@ local function distance(a, b)
 end
 
 --- The key of `names` (a table with string keys) nearest to `name`; nil if none is near, or if
---- `name` is a single letter.
+--- `name` is a single letter. Near is a difference of one letter in every four, and of no first
+--- letter in names of up to four, which are often other words (any, var).
 function M.nearest(name, names)
   local best, best_distance
   for candidate in pairs(names) do
@@ -35,9 +36,9 @@ function M.nearest(name, names)
       end
     end
   end
-  if best and #name > 1 and best_distance <= math.max(1, math.floor(#name / 3)) then
-    return best
-  end
+  if not best or #name < 2 or best_distance > math.max(1, math.floor(#name / 4)) then return end
+  local swapped = name:sub(1, 2):reverse() == best:sub(1, 2)
+  if #name > 4 or name:sub(1, 1) == best:sub(1, 1) or swapped then return best end
 end
 
 --- "; did you mean 'x'?" or "".

@@ -4,6 +4,7 @@ local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
+local tensor = require "nn.core.tensor"
 local C, check = lib.C, lib.check
 
 local M = {}
@@ -66,6 +67,58 @@ function M.zeros_like(x) return ops.call("full_like", x, 0) end
 --- nn.ones_like(x) -> ones of x's shape, dtype and tiling.
 ---     nn.ones_like(x):sum()  --> 6
 function M.ones_like(x) return ops.call("full_like", x, 1) end
+
+--- nn.rand_like(x) -> independent values, uniform in [0, 1), of x's shape and dtype.
+---     nn.rand_like(x):lt(1):sum()  --> 6
+function M.rand_like(x)
+  tensor.need("rand_like", "x", x)
+  return ops.call("uniform", x.shape, {dtype = x.dtype})
+end
+--- nn.randn_like(x) -> independent normal values of x's shape and dtype.
+---     nn.randn_like(x):dims()  --> 2, 3
+function M.randn_like(x)
+  tensor.need("randn_like", "x", x)
+  return ops.call("normal", x.shape, {dtype = x.dtype})
+end
+--- nn.randint(low, high, shape, {dtype="i64"}) -> independent whole numbers from low to high - 1;
+--- nn.randint(high, shape) begins with 0. See nn.seed.
+---     nn.randint(5, {2, 3}):lt(5):sum()  --> 6
+function M.randint(low, high, shape, options)
+  if type(high) == "table" then low, high, shape, options = 0, low, high, shape end
+  options = arguments.options("randint", options, {dtype = true})
+  arguments.whole("randint", "low", low, -2 ^ 53)
+  arguments.whole("randint", "high", high, low + 1)
+  local range = high - low
+  local u = ops.call("uniform", shape, {dtype = "f64"})
+  -- A random number has 24 bits.
+  if range > 2 ^ 20 then u = u + ops.call("uniform", shape, {dtype = "f64"}) * 2 ^ -24 end
+  return ((u * range):floor() + low):to(options.dtype or "i64")
+end
+--- nn.bernoulli(p) -> 1 with probability p, else 0, for each element of p, in p's shape and dtype.
+---     nn.bernoulli(nn.tensor{0, 1})  --> {0, 1}
+function M.bernoulli(p)
+  tensor.need("bernoulli", "p", p)
+  return M.rand_like(p):lt(p):to(p.dtype)
+end
+--- nn.linspace(first, last, count, {dtype="f32"}) -> `count` values at equal distances; the last
+--- one is `last`.
+---     nn.linspace(0, 1, 5)  --> {0, 0.25, 0.5, 0.75, 1}
+function M.linspace(first, last, count, options)
+  options = arguments.options("linspace", options, {dtype = true})
+  arguments.whole("linspace", "the count", count)
+  local fraction = ops.call("arange", count, {dtype = "f64"}) / math.max(1, count - 1)
+  return (fraction * (last - first) + first):to(options.dtype or "f32")
+end
+--- nn.one_hot(ids, classes, {dtype="i64"}) -> (..., classes): 1 at each 0-based id (i32 or i64),
+--- else 0. Ids outside 0 to classes - 1 give a row of zeros.
+---     nn.one_hot(nn.tensor({2, 0}, {dtype = "i64"}), 3)  --> {{0, 0, 1}, {1, 0, 0}}
+function M.one_hot(ids, classes, options)
+  options = arguments.options("one_hot", options, {dtype = true})
+  tensor.need("one_hot", "ids", ids)
+  arguments.whole("one_hot", "the number of classes", classes)
+  local class = ops.call("arange", classes, {dtype = "i32"})
+  return ids:unsqueeze(-1):eq(class):to(options.dtype or "i64")
+end
 
 --- nn.from_host(array, shape, dtype, {axes}) -> a tensor with the elements of a row-major C array
 --- of dtype's host type (see x:host). Errors: as x:copy_from_host.

@@ -1,5 +1,6 @@
--- The gradient rules of all ops, in one table, written with tensor ops; the rule of a fused op
--- calls its backward op. backward() in tape.lua applies them.
+-- The gradient rules of ops, in one table, written with tensor ops; the rule of a fused op
+-- calls its backward op. backward() in tape.lua applies them. Those of ops that sort, select and
+-- scan are in selection_rules.lua.
 
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
@@ -38,7 +39,9 @@ end
 -- g summed to the shape of input x, or nil if x needs no gradient.
 local function wanted(g, x) return needs_grad(x) and sum_to(g, x) or nil end
 
-local function attribute(node, name) return node.values[node.op.attribute_position[name]] end
+--- The value of an attribute of a node; nil if it was not given.
+function M.attribute(node, name) return node.values[node.op.attribute_position[name]] end
+local attribute = M.attribute
 
 -- The results of an op that takes g and, by name, inputs, results and attributes of the node.
 local function call_backward(node, g, backward)
@@ -134,6 +137,13 @@ function rules.to(node, g)
 end
 function rules.clone(_, g) return {g} end
 
+--- A copy of a shape in which an axis has another size.
+function M.with_size(shape, axis, size)
+  local copy = {unpack(shape)}
+  copy[axis > 0 and axis or #shape + 1 + axis] = size
+  return copy
+end
+
 -- The gradient or the value of a reduction with the reduced axes put back as size 1.
 local function keepdim(node, t)
   local x, shape, reduced = node.inputs[1], {}, attribute(node, "axis")
@@ -167,9 +177,8 @@ function rules.prod(node, g)
 end
 
 function rules.logsumexp(node, g)
-  local x, shape = node.inputs[1], {}
-  for i, size in ipairs(x.shape) do shape[i] = i == #x.shape and 1 or size end
-  return {x:softmax() * as_tensor(g, node.results[1]):reshape(shape)}
+  local x, axis = node.inputs[1], attribute(node, "axis") or -1
+  return {x:softmax(axis) * as_tensor(g, node.results[1]):reshape(M.with_size(x.shape, axis, 1))}
 end
 
 function rules.gather(node, g)
@@ -239,6 +248,27 @@ function rules.linear(node, g, into, g_pre)
   local dx, dweight, dbias = ops.call("linear_backward", g, x, weight,
     {pre = pre, dweight = dweight_before, dbias = dbias_before, bias = bias ~= nil,
      need_dx = needs_grad(x), glu = glu})
+  return {dx, dweight_before or dweight, dbias_before or dbias}
+end
+
+-- The gradient if it is one tile: conv2d_backward adds to no others.
+local function whole(grad)
+  for axis = 1, grad and #grad.shape or 0 do
+    if #grad:cuts(axis) > 2 then return nil end
+  end
+  return grad
+end
+function rules.conv2d(node, g, into)
+  local x, weight, bias = unpack(node.inputs, 1, 3)
+  local dweight_before, dbias_before = whole(into(2)), bias and whole(into(3))
+  if bias and not (dweight_before and dbias_before) then dweight_before, dbias_before = nil, nil end
+  local options = {dweight = dweight_before, dbias = dbias_before, bias = bias ~= nil,
+                   need_dx = needs_grad(x)}
+  for _, name in ipairs {"stride", "padding", "same", "dilation", "groups"} do
+    options[name] = attribute(node, name)
+  end
+  local dx, dweight, dbias = ops.call("conv2d_backward", as_tensor(g, node.results[1]), x, weight,
+                                      options)
   return {dx, dweight_before or dweight, dbias_before or dbias}
 end
 

@@ -4,21 +4,23 @@
 local arguments = require "nn.base.arguments"
 local blame = require "nn.base.blame"
 local cluster = require "nn.base.cluster"
+local hooks = require "nn.core.hooks"
 local kind = require "nn.core.kind"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
+local near_field = require "nn.core.near_field"
 local sorted_keys = require("nn.base.tables").sorted_keys
 local tape = require "nn.core.tape"
 local tensor = require "nn.core.tensor"
 local is_tensor = tensor.is_tensor
 
-local M = {
-  text = nil,          -- set by show.lua: text(object) -> the printed form of a module
-  reloads = 0,         -- how often the prompt has loaded an edited file again
-}
+-- text: set by show.lua: text(object) -> the printed form of a module. version: the number of
+-- changes after which compiled functions are recorded again.
+local M = {text = nil, version = 0}
 local Module = {}
 Module.__index = Module
+M.Module = Module                -- the methods of all modules; module_methods.lua adds more
 
 --- class_table(name) -> the table of a new class. The prompt replaces this function: a class of a
 --- file that is loaded again stays the same table.
@@ -28,18 +30,22 @@ local function same(...) return ... end
 
 -- Calls an object. Not by tail calls, so that errors find the object in this frame (blame.lua).
 local function call(object, ...)
-  if not object.forward then
+  local forward = object.forward
+  if not forward then
     local name = object.class_name
     lib.misuse("%s has no forward; write function %s:forward(x) ... end", name, name)
   end
-  if layer.named then return same(layer.call(object, object.forward, ...)) end
-  return same(object:forward(...))
+  if rawget(object, "_hooks") then return same(hooks.call(object, forward, ...)) end
+  if layer.named then return same(layer.call(object, forward, ...)) end
+  return same(forward(object, ...))
 end
 blame.call = call
 
 --- nn.module(name) -> a class. Class(...) creates an object and calls its init(...); object(...)
 --- calls its forward(...). The parameters of an object are the tensors with requires_grad in its
 --- fields, and those of the modules and lists in its fields. It prints as a tree of parameters.
+--- Reading a field that it lacks gives nil, but is an error if the name is a field with two letters
+--- swapped, or one added or left out (layer.wieght), that init does not name; rawget never fails.
 ---     local Twice = nn.module "Twice"
 ---     function Twice:forward(v) return v * 2 end
 ---     Twice()(x):sum()  --> 42
@@ -47,12 +53,17 @@ function M.module(name)
   local class = setmetatable(M.class_table(name), {
     __index = Module,
     __call = function(class, ...)
-      local object = setmetatable({}, class)
+      local object = setmetatable({_order = tensor.next_order()}, class)
       if class.init then object:init(...) end
       return object
     end,
   })
-  class.class_name, class.__index, class.__call = name, class, call
+  class.class_name, class.__call = name, call
+  class.__index = function(object, key)
+    local value = class[key]
+    if value == nil then near_field.check(object, class, Module, key) end
+    return value
+  end
   class.__tostring = function(object) return M.text(object) end
   return class
 end
@@ -94,7 +105,22 @@ function M.parameter(shape, options)
   end
   if watcher then watcher() end
   kind.set(x, "weights")
-  x.requires_grad = true
+  x.requires_grad, x.role = true, "parameter"
+  return x
+end
+
+--- nn.buffer(tensor) -> the tensor, marked as part of a module's state: checkpoints store it and
+--- model:load sets it, but optimizers do not change it. For a field of a module, such as the
+--- running mean of nn.BatchNorm2d. Errors: no tensor; one that requires a gradient.
+---     local Counter = nn.module "Counter"
+---     function Counter:init() self.count = nn.buffer(nn.zeros(1)) end
+---     Counter():state()[1].path  --> "count"
+function M.buffer(x)
+  arguments.need(is_tensor(x), "buffer", "the argument", x, "a tensor is needed")
+  if x.requires_grad then
+    lib.misuse("buffer: the tensor requires a gradient; a parameter needs no nn.buffer")
+  end
+  x.role = "buffer"
   return x
 end
 
@@ -107,7 +133,6 @@ function M.list(count, make)
   for i = 1, count do out[i] = make(i) end
   return out
 end
-
 
 -- Calls each(field, path) for the tensors and modules in the fields of a module or list, and
 -- recursively; each is visited once, under the path that sorts first.
@@ -124,6 +149,9 @@ local function walk(value, path, seen, each)
     end
   end
 end
+
+--- walk(object, each): calls each(field, path) for the tensors and modules in an object.
+function M.walk(object, each) walk(object, "", {}, each) end
 
 -- {[module] = "blocks.1.mlp", ...} of the modules in an object.
 function layer.paths(object)
@@ -148,24 +176,31 @@ function M.shapes(make)
   return out
 end
 
---- model:parameters() -> {{path = "blocks.1.norm1.weight", tensor = ...}, ...} in the order of
---- creation. A shared parameter (such as a tied head) is listed once, under the path that sorts
---- first (name by name; the elements of a list by number).
----     nn.Linear(3, 2):parameters()[1].path  --> "weight"
-function Module:parameters()
+-- {{path=, tensor=}, ...} of the tensors that `wanted` accepts, in the order of creation.
+local function tensors_in(object, wanted)
   local out = {}
-  walk(self, "", {}, function(field, path)
-    if is_tensor(field) and field.requires_grad then
-      out[#out + 1] = {path = path, tensor = field}
-    end
+  M.walk(object, function(field, path)
+    if is_tensor(field) and wanted(field) then out[#out + 1] = {path = path, tensor = field} end
   end)
   table.sort(out, function(a, b) return a.tensor.order < b.tensor.order end)
   return out
 end
 
---- model:state() -> the list of parameters(): the tensors of the model that a checkpoint stores.
+local function is_parameter(x) return x.requires_grad or x.role == "parameter" end
+
+--- model:parameters() -> {{path = "blocks.1.norm1.weight", tensor = ...}, ...} in the order of
+--- creation. A shared parameter (such as a tied head) is listed once, under the path that sorts
+--- first (name by name; the elements of a list by number).
+---     nn.Linear(3, 2):parameters()[1].path  --> "weight"
+function Module:parameters() return tensors_in(self, is_parameter) end
+
+--- model:state() -> the list of parameters() and of the tensors of nn.buffer, in the order of
+--- creation: the tensors of the model that a checkpoint stores.
 ---     model:state()[1].path  --> "tok.weight"
-function Module:state() return self:parameters() end
+---     nn.BatchNorm1d(3):state()[3].path  --> "running_mean"
+function Module:state()
+  return tensors_in(self, function(x) return is_parameter(x) or x.role == "buffer" end)
+end
 
 --- model:count() -> number of parameters.
 ---     nn.Linear(3, 2):count()  --> 8
@@ -184,10 +219,12 @@ function Module:zero_grad()
   for _, p in ipairs(self:parameters()) do tape.set_leaf_grad(p.tensor, nil) end
 end
 
---- entries(who, tensors) -> {{path=, tensor=}, ...} of a model, of such a list, of a list of
---- tensors (paths "1", "2", ...), or of a table of tensors by name (sorted).
-function M.entries(who, tensors)
-  if M.is_module(tensors) then return tensors:parameters() end
+--- entries(who, tensors, with_buffers) -> {{path=, tensor=}, ...} of a model, of such a list, of a
+--- list of tensors (paths "1", "2", ...), or of a table of tensors by name (sorted).
+function M.entries(who, tensors, with_buffers)
+  if M.is_module(tensors) then
+    return with_buffers and tensors:state() or tensors:parameters()
+  end
   if type(tensors) ~= "table" or getmetatable(tensors) then
     lib.misuse("%s: %s is given; a model, a list {{path = ..., tensor = ...}, ...} or a table of "
                .. "tensors by name is needed", who, arguments.describe(tensors))
@@ -217,15 +254,15 @@ function M.copy(target, source)
   moved:release()
 end
 
---- model:load(state) copies tensors into the parameters of the same paths. `state`: a result of
---- model:state(), or a table of tensors by path, such as a result of nn.load_safetensors. Errors: a
---- path that is missing or has another shape.
+--- model:load(state) copies tensors into the parameters and buffers of the same paths. `state`: a
+--- result of model:state(), a model, or a table of tensors by path, such as a result of
+--- nn.load_safetensors. Errors: a path that is missing or has another shape.
 ---     local twin = GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}
 ---     twin:load(model:state())
 function Module:load(state)
   local by_path = {}
-  for _, entry in ipairs(M.entries("load", state)) do by_path[entry.path] = entry.tensor end
-  local own = self:parameters()
+  for _, entry in ipairs(M.entries("load", state, true)) do by_path[entry.path] = entry.tensor end
+  local own = self:state()
   for _, p in ipairs(own) do
     local source = by_path[p.path]
     if not source then lib.deny("load: '%s' is missing", p.path) end

@@ -77,7 +77,7 @@ local function new(methods, name, model, options)
   if #self.parameters == 0 then lib.misuse("%s: there are no parameters to train", name) end
   local decay_options = {weight_decay = self.weight_decay, decay_filter = options.decay_filter}
   for _, p in ipairs(self.parameters) do
-    local state = {decay = group_decay(p, decay_options)}
+    local state = {decay = group_decay(p, decay_options), dtype = p.tensor.dtype}
     local state_options = p.tensor.dtype == "bf16" and {dtype = "f32"} or {}
     for _, state_name in ipairs(methods.state_names) do
       state[state_name] = ops.call("full_like", p.tensor, 0, state_options)
@@ -101,6 +101,10 @@ local function gradients(self)
   local with, grads = {}, {}
   for i, p in ipairs(self.parameters) do
     if p.tensor.grad then
+      if p.tensor.dtype ~= self.states[i].dtype then
+        lib.misuse("%s: '%s' became %s after the optimizer was created; create it after model:to()",
+                   self.type_name, p.path, p.tensor.dtype)
+      end
       with[#with + 1] = {path = p.path, tensor = p.tensor, state = self.states[i]}
       grads[#grads + 1] = p.tensor.grad
     end

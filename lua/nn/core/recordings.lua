@@ -17,7 +17,7 @@ local CHANGES = 8                -- of one value, before a warning
 --- programs[key]: a list of programs, which differ in the Lua values that they read.
 function M.new(f, limit)
   return {f = f, limit = limit, programs = {}, count = 0, uses = 0, dropped = 0, changes = {},
-          reloads = module.reloads}
+          version = module.version}
 end
 
 --- place(self) -> "script.lua:12", where the function is defined.
@@ -89,11 +89,11 @@ local function drop_oldest(self, only)
   if self.dropped % COLLECT_EVERY == 0 then collectgarbage() end
 end
 
--- Frees all programs if modules were loaded again since they were recorded: they run earlier code.
+-- Frees all programs if the code or the hooks of modules changed after they were recorded.
 local function drop_outdated(self)
-  if self.reloads == module.reloads then return end
+  if self.version == module.version then return end
   while self.count > 0 do drop_oldest(self) end
-  self.reloads, self.last = module.reloads, nil
+  self.version, self.last = module.version, nil
 end
 
 --- find(self, key) -> a valid program, or nil.

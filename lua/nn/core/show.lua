@@ -210,15 +210,30 @@ local function count_of(value)
   return n
 end
 
--- The place of a field of a module in the order of creation: that of its first parameter.
+-- When a field was created: of a list, its first element.
 local function order_of(field)
   if tensor.is_tensor(field) then return field.order end
-  local first = math.huge
-  for _, item in ipairs(module.is_module(field) and {field} or field) do
-    local parameter = module.is_module(item) and item:parameters()[1]
-    if parameter then first = math.min(first, parameter.tensor.order) end
+  return rawget(module.is_module(field) and field or field[1], "_order") or 0
+end
+
+-- The keys of the tensors, modules and lists of modules in a module: those of a list first, then
+-- names in the order of creation.
+local function shown_keys(value)
+  local keys = {}
+  for key, field in pairs(value) do
+    if tensor.is_tensor(field) or module.is_module(field)
+       or (type(field) == "table" and module.is_module(field[1])) then
+      keys[#keys + 1] = key
+    end
   end
-  return first
+  table.sort(keys, function(a, b)
+    if type(a) ~= type(b) then return type(a) == "number" end
+    if type(a) == "number" then return a < b end
+    local first, second = order_of(value[a]), order_of(value[b])
+    if first ~= second then return first < second end
+    return a < b
+  end)
+  return keys
 end
 
 -- `seen`: the modules described so far; one that occurs again (shared, or a cycle) is only named.
@@ -231,22 +246,12 @@ local function describe(value, name, indent, lines, seen)
   end
   seen[value] = true
   lines[#lines + 1] = ("%s%s  %s parameters"):format(indent, title, M.thousands(count_of(value)))
-  local keys, order = {}, {}
-  for key, field in pairs(value) do
-    if tensor.is_tensor(field) or module.is_module(field)
-       or (type(field) == "table" and module.is_module(field[1])) then
-      keys[#keys + 1], order[key] = key, order_of(field)
-    end
-  end
-  table.sort(keys, function(a, b)
-    if order[a] ~= order[b] then return order[a] < order[b] end
-    return tostring(a) < tostring(b)
-  end)
-  for _, key in ipairs(keys) do
+  for _, key in ipairs(shown_keys(value)) do
     local field = value[key]
     if tensor.is_tensor(field) then
       local shape = tensor.shape_text(field.shape)
-      lines[#lines + 1] = ("%s  %s: %s %s"):format(indent, key, shape, field.dtype)
+      local role = field.role == "buffer" and ", a buffer" or ""
+      lines[#lines + 1] = ("%s  %s: %s %s%s"):format(indent, key, shape, field.dtype, role)
     elseif not module.is_module(field) and #field > 1 then   -- equal items are shown once
       lines[#lines + 1] = ("%s  %s: %d x"):format(indent, key, #field)
       describe(field[1], nil, indent .. "    ", lines, seen)

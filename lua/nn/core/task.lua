@@ -15,20 +15,20 @@ local M = {}
 local Tile = {type_name = "tile"}
 Tile.__index = Tile
 
---- x:tile(i, j, ...) -> the tile at that position of x's grid (indices from 1), for nn.task.
+--- x:tile_at(i, j, ...) -> the tile at that position of x's grid (indices from 1), for nn.task.
 --- Errors: a wrong number of indices, a position outside the grid.
----     x:retile{1, 3}:tile(2, 1).elements  --> 3
-function tensor.Tensor:tile(...)
+---     x:retile{1, 3}:tile_at(2, 1).elements  --> 3
+function tensor.Tensor:tile_at(...)
   local index, number = {...}, 0
   if #index ~= #self.shape then
-    lib.misuse("tile: %d indices for a tensor of %d axes", #index, #self.shape)
+    lib.misuse("tile_at: %d indices for a tensor of %d axes", #index, #self.shape)
   end
   local elements = 1
   for axis, i in ipairs(index) do
     local cuts = self:cuts(axis)
     local tiles = #cuts - 1
     if type(i) ~= "number" or i % 1 ~= 0 or i < 1 or i > tiles then
-      lib.misuse("tile: axis %d has tiles 1 to %d, not %s", axis, tiles, tostring(i))
+      lib.misuse("tile_at: axis %d has tiles 1 to %d, not %s", axis, tiles, tostring(i))
     end
     number, elements = number * tiles + i - 1, elements * (cuts[i + 1] - cuts[i])
   end
@@ -84,7 +84,7 @@ local function accesses(who, t)
   for mode, list in pairs {[0] = t.read or {}, [1] = t.write or {}, [2] = t.update or {}} do
     for operand, tile in pairs(list) do
       arguments.need(getmetatable(tile) == Tile, who, tostring(operand), tile,
-                     "a tile, x:tile(i, j), is needed")
+                     "a tile, x:tile_at(i, j), is needed")
       if given[operand] then
         lib.misuse("%s: '%s' is given twice; use update for an operand that is read and written",
                    who, operand)
@@ -113,12 +113,12 @@ local function params_of(who, kernel, values, elements)
 end
 
 --- nn.task{kernel, read = {name = tile, ...}, write = {...}, update = {...}, params = {...},
---- priority = 0, where = "any"} submits one task. Tiles are x:tile(i, j). nn.kernels() lists the
+--- priority = 0, where = "any"} submits one task. Tiles are x:tile_at(i, j). nn.kernels() lists the
 --- operands of a kernel; kernels/params/ declares its params. Tasks that access the same tile run
 --- in the order of submission if one of them writes it. Errors: unknown kernels, operands, options
 --- and fields of params; n larger than the largest tile. Other sizes and strides in params are not
 --- checked.
----     nn.task{"fill", write = {y = x:tile(1, 1)}, params = {n = x:count(), value = 3}}
+---     nn.task{"fill", write = {y = x:tile_at(1, 1)}, params = {n = x:count(), value = 3}}
 ---     x:sum()  --> 18
 function M.task(t)
   local name = type(t) == "table" and t[1]

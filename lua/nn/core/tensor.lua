@@ -22,16 +22,21 @@ local is_tensor = M.is_tensor
 local info = ffi.new "nn_tensor_info"
 local created = 0
 
+--- next_order() -> a number for the order of creation, of tensors and modules.
+function M.next_order()
+  created = created + 1
+  return created
+end
+
 --- Wraps a handle of the engine; the collector releases it.
 function M.wrap(index, generation)
   local ref = ffi.gc(ffi.new("nn_ref", index, generation), C.nn_release)
   check(C.nn_tensor_info_get(ref, info))
   local shape = {}
   for i = 1, info.rank do shape[i] = tonumber(info.shape[i - 1]) end
-  created = created + 1
   -- Temporaries of a recording use no memory.
   if info.temporary == 0 then lib.count_bytes(tonumber(info.bytes)) end
-  local x = {ref = ref, shape = shape, dtype = lib.dtypes[info.dtype], order = created}
+  local x = {ref = ref, shape = shape, dtype = lib.dtypes[info.dtype], order = M.next_order()}
   return setmetatable(x, Tensor)
 end
 
@@ -242,12 +247,33 @@ function M.scope(f, ...)
   return unpack(results, 2, count)
 end
 
--- Fields of a tensor that may be unset; most belong to the tape.
+--- Raises an error unless all arguments are tensors; their names are in the text `names`.
+function M.need(who, names, ...)
+  local i = 0
+  for name in names:gmatch "%S+" do
+    i = i + 1
+    arguments.need(is_tensor((select(i, ...))), who, name, (select(i, ...)), "a tensor is needed")
+  end
+end
+
+--- functions: every method x:NAME(...) as a function of x.
+M.functions = setmetatable({}, {__index = function(_, name)
+  local method = Tensor[name]
+  return function(x, ...)
+    M.need(name, "x", x)
+    return method(x, ...)
+  end
+end})
+
+-- Fields of a tensor that may be unset; most belong to the tape. role: "parameter" or "buffer" of a
+-- module.
 local unset = {
   grad = true, grad_owned = true, requires_grad = true, node = true, output = true, name = true,
+  role = true,
 }
 
--- x[i] is a row, x.name a field or method; an unknown name is an error that suggests the nearest.
+-- x[i] is a row, x[mask] and x[list] are x:index(...), x.name is a field or method; an unknown name
+-- is an error that suggests the nearest.
 Tensor.__index = function(self, key)
   local method = Tensor[key]
   if method ~= nil then return method end
@@ -259,18 +285,23 @@ Tensor.__index = function(self, key)
     return row:reshape(rest)
   end
   if unset[key] then return nil end
+  if type(key) == "table" then return Tensor.index(self, key) end
   if type(key) ~= "string" then
-    lib.misuse("x[i] is row i, counted from 1; the index is %s (nn.where(m, x, 0) selects by mask)",
-               arguments.describe(key))
+    lib.misuse("x[i] is row i, counted from 1; the index is %s", arguments.describe(key))
   end
-  lib.misuse("a tensor has no method '%s'%s", key,
-             hints.equivalent("tensor", key) or suggest.suggestion(key, Tensor))
+  local changed = key:match "^(.*)_$"   -- x:mul_(y)
+  lib.misuse("a tensor has no method '%s'%s", key, hints.equivalent("tensor", key)
+             or Tensor[changed] and ("; use x = x:%s(...)"):format(changed)
+             or suggest.suggestion(key, Tensor))
 end
 
 -- Only these fields can be set; x[1] = 5 would not change an element.
 Tensor.__newindex = function(self, key, value)
   if type(key) == "number" then
     lib.misuse("x[%g] = ... cannot change a tensor; use x:assign_(source, {first, ...})", key)
+  elseif type(key) == "table" then
+    lib.misuse("x[...] = ... cannot change a tensor; x:masked_fill(mask, value), "
+               .. "nn.where(mask, y, x) and x:index_copy(axis, list, source) give a new one")
   elseif not unset[key] then
     lib.misuse("a tensor has no field '%s' to set%s", tostring(key),
                suggest.suggestion(key, unset))

@@ -184,7 +184,7 @@ end
 ---     nn.load_safetensors("weights.safetensors").weight:sum()  --> 21
 function M.save_safetensors(path, tensors, metadata)
   arguments.need(type(path) == "string", "save_safetensors", "the path", path, "a text is needed")
-  local entries, temporary = module.entries("save_safetensors", tensors), path .. ".tmp"
+  local entries, temporary = module.entries("save_safetensors", tensors, true), path .. ".tmp"
   if not cluster.is_first() then return M.collect(entries) end
   files.unlink(temporary)                              -- a link would be followed
   lib.guarded(function() files.unlink(temporary) end, M.write, temporary, entries, metadata)

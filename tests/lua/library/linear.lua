@@ -117,8 +117,8 @@ t.case("a task that adds to the sums of earlier tasks stays a task", function()
   local function f(first, second, input)
     local dx, sums = nn.zeros(3, 10), nn.ones(10)
     local dy = first:matmul(second)
-    nn.task {"glu_backward", write = {dx = dx:tile(1, 1)}, update = {dbias = sums:tile(1)},
-             read = {dy = dy:tile(1, 1), x = input:tile(1, 1)},
+    nn.task {"glu_backward", write = {dx = dx:tile_at(1, 1)}, update = {dbias = sums:tile_at(1)},
+             read = {dy = dy:tile_at(1, 1), x = input:tile_at(1, 1)},
              params = {rows = 3, cols = 5, activation = 0, first = 0}}
     return sums, dx
   end

@@ -42,7 +42,7 @@ end)
 t.case("views: reshape, transpose, split, cat, stack, squeeze", function()
   t.near(x:reshape(3, 2):table(), {{1, 2}, {3, 4}, {5, 6}}, {abs = 0})
   t.near(x:t():table(), {{1, 4}, {2, 5}, {3, 6}}, {abs = 0})
-  local a, b, c = x:split(3)
+  local a, b, c = x:split(1, 2)
   t.near(nn.cat({a, b, c}, 2):table(), x:table(), {abs = 0})
   t.near(nn.stack {x[1], x[2]}:table(), x:table(), {abs = 0})
   t.near(#x:unsqueeze(1).shape, 3, {abs = 0})
@@ -250,25 +250,26 @@ end)
 
 t.case("a script submits its own tile tasks", function()
   local y = nn.zeros(4, 6):retile {2, 6}:clone()
-  nn.task {"fill", write = {y = y:tile(2, 1)}, params = {n = 12, value = 3}, priority = 5}
+  nn.task {"fill", write = {y = y:tile_at(2, 1)}, params = {n = 12, value = 3}, priority = 5}
   t.near(y:sum(2):table(), {0, 0, 18, 18}, {abs = 0})
-  nn.task {"copy", update = {dst = y:tile(1, 1)}, read = {src = y:tile(2, 1)}, where = "cpu",
+  nn.task {"copy", update = {dst = y:tile_at(1, 1)}, read = {src = y:tile_at(2, 1)}, where = "cpu",
            params = {ndim = 1, extent = {6}, src_stride = {1}, dst_stride = {1}}}
   t.near(y:sum(2):table(), {18, 0, 18, 18}, {abs = 0})
   t.fails(function() nn.task {"fil", write = {}} end,
           "unknown kernel 'fil'; did you mean 'fill'?")
   t.fails(function() nn.task {"fill", params = {n = 1}} end, "operand 'y' is missing")
-  t.fails(function() y:tile(3, 1) end, "axis 1 has tiles 1 to 2, not 3")
-  t.fails(function() nn.task {"fill", write = {z = y:tile(1, 1)}} end, "has no operand 'z'")
+  t.fails(function() y:tile_at(3, 1) end, "axis 1 has tiles 1 to 2, not 3")
+  t.fails(function() nn.task {"fill", write = {z = y:tile_at(1, 1)}} end, "has no operand 'z'")
   local function refused(change, message)
-    local task = {"fill", write = {y = y:tile(1, 1)}, params = {n = 12, value = 3}}
+    local task = {"fill", write = {y = y:tile_at(1, 1)}, params = {n = 12, value = 3}}
     for key, value in pairs(change) do task[key] = value end
     t.fails(function() nn.task(task) end, message)
   end
   refused({params = {n = 12, vale = 3}}, "params has no field 'vale'; see nn_fill_params in")
   refused({params = {n = "x"}}, "task fill: params do not fit nn_fill_params: ")
   refused({params = {n = 13}}, "task fill: n is 13, the largest tile has 12 elements")
-  refused({read = {y = y:tile(1, 1)}}, "task fill: 'y' is given twice; use update for an operand")
+  refused({read = {y = y:tile_at(1, 1)}},
+          "task fill: 'y' is given twice; use update for an operand")
   refused({priority = "high"}, "task fill: priority is 'high'; a whole number from")
   refused({dtype = "f33"}, "task fill: unknown dtype 'f33'")
   refused({were = "cpu"}, "task fill: has no option 'were'; did you mean 'where'?")
