@@ -5,7 +5,7 @@ set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME nnlua)
 
 # --- libnnlua: everything except main and Lua ---
 add_library(libnnlua SHARED ${OBJECTS})
-target_link_libraries(libnnlua PRIVATE common starpu PkgConfig::DEFLATE)
+target_link_libraries(libnnlua PRIVATE common starpu PkgConfig::DEFLATE ${IMAGE_LIBRARIES})
 target_link_options(libnnlua PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/.setup/libnnlua.map)
 target_include_directories(libnnlua INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 set_target_properties(libnnlua PROPERTIES OUTPUT_NAME nnlua VERSION ${PROJECT_VERSION} SOVERSION 0
@@ -18,7 +18,7 @@ endif()
 
 install(TARGETS nnlua)
 install(TARGETS libnnlua EXPORT nnlua)
-install(FILES bindings/nn.h bindings/nn_plan.h bindings/nn_text.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nnlua)
+install(FILES bindings/nn.h bindings/nn_plan.h bindings/nn_text.h bindings/nn_data.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nnlua)
 if(TARGET nnlua_mpi)
   set_target_properties(nnlua_mpi PROPERTIES INSTALL_RPATH "$ORIGIN")
   set(STARPUMPI_FOLDER ${NN_STARPU}/lib)
@@ -42,7 +42,7 @@ install(FILES ${PROJECT_BINARY_DIR}/nnlua.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}
 
 # --- Scripts, the headers they read, and documents ---
 install(DIRECTORY lua models recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua)
-install(FILES bindings/nn.h bindings/nn_plan.h bindings/nn_text.h DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/bindings)
+install(FILES bindings/nn.h bindings/nn_plan.h bindings/nn_text.h bindings/nn_data.h DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/bindings)
 install(FILES kernels/params.h DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/kernels)
 install(DIRECTORY kernels/params DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/kernels)
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN nnlua.1 EXCLUDE)

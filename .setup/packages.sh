@@ -2,7 +2,7 @@
 # The packages that building needs, by Debian's names.
 
 packages_build=(build-essential cmake ninja-build pkg-config git libhwloc-dev libopenblas0 libdnnl2
-    libluajit-5.1-dev lua-cjson libdeflate-dev)
+    libluajit-5.1-dev lua-cjson libdeflate-dev libpng-dev libjpeg-dev)
 packages_tests=(catch2 tmux file iproute2)
 packages_ranks=(libopenmpi-dev openmpi-bin) # several ranks (nnlua --ranks) only
 packages_lint=(clang-format lua-check)
@@ -22,6 +22,8 @@ present() {
     libhwloc-dev) pkg-config --exists hwloc ;;
     libluajit-5.1-dev) pkg-config --exists luajit ;;
     libdeflate-dev) pkg-config --exists libdeflate ;;
+    libpng-dev) pkg-config --exists libpng ;;
+    libjpeg-dev) pkg-config --exists libjpeg ;;
     libopenblas0) PATH=$PATH:/sbin ldconfig -p | grep 'libopenblas\.so' ;;
     libdnnl2) PATH=$PATH:/sbin ldconfig -p | grep 'libdnnl\.so' ;;
     lua-cjson) compgen -G '/usr/lib/*/lua/5.1/cjson.so' || compgen -G '/usr/local/lib/lua/5.1/cjson.so' ;;

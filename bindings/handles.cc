@@ -88,7 +88,7 @@ Tensor& tensor_of(const nn_ref& ref, const char* what) {
     return *tensor;
 }
 
-// The object of a handle with shared ownership: a program, a file or a tokenizer.
+// The object of a handle with shared ownership.
 template <class T> static T& shared_of(const nn_ref* ref, const char* what) {
     Entry* entry = find_entry(given(ref, what));
     auto* value = entry ? std::get_if<std::shared_ptr<T>>(&entry->object) : nullptr;
@@ -100,6 +100,7 @@ TensorFile& file_of(const nn_ref* ref) { return shared_of<TensorFile>(ref, "file
 text::Tokenizer& tokenizer_of(const nn_ref* ref) {
     return shared_of<text::Tokenizer>(ref, "tokenizer");
 }
+Images& images_of(const nn_ref* ref) { return shared_of<Images>(ref, "queue of images"); }
 
 std::vector<Tensor> tensors_of(const nn_ref* refs, int32_t count, const char* what) {
     if (count < 0 || (count > 0 && !refs)) fail("%s: bad list of tensors", what);

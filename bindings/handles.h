@@ -10,6 +10,7 @@
 #include "bindings/nn.h"
 #include "engine/base/error.h"
 #include "engine/executor/replay.h"
+#include "engine/io/image_queue.h"
 #include "engine/io/tensor_file.h"
 #include "engine/ops/op.h"
 #include "engine/text/tokenizer.h"
@@ -58,14 +59,23 @@ template <class T> const T& element(const std::vector<T>& list, int64_t i, const
     return list[size_t(i)];
 }
 
-using Object = std::variant<std::monostate, Tensor, std::shared_ptr<Replay>,
-                            std::shared_ptr<TensorFile>, std::shared_ptr<text::Tokenizer>>;
+struct Images {
+    ImageQueue queue;
+    bool bytes;  // the form of the results: bytes, or floats
+    Images(const ImageSettings& settings, int threads, bool as_bytes)
+        : queue(settings, threads), bytes(as_bytes) {}
+};
+
+using Object =
+    std::variant<std::monostate, Tensor, std::shared_ptr<Replay>, std::shared_ptr<TensorFile>,
+                 std::shared_ptr<text::Tokenizer>, std::shared_ptr<Images>>;
 nn_ref new_ref(Object object);  // a tensor also belongs to the innermost open scope
 // The reference points into the table: valid until a handle is created or this one is released.
 Tensor& tensor_of(const nn_ref& ref, const char* what = "tensor");
 Replay& program_of(const nn_ref* ref);
 TensorFile& file_of(const nn_ref* ref);
 text::Tokenizer& tokenizer_of(const nn_ref* ref);
+Images& images_of(const nn_ref* ref);
 std::vector<Tensor> tensors_of(const nn_ref* refs, int32_t count, const char* what);
 void put_results(const std::vector<Tensor>& results, nn_ref* outputs, int32_t room);
 void release(nn_ref ref);  // ignores stale ones

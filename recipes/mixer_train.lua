@@ -5,7 +5,7 @@
 --   nnlua recipes/mixer_train.lua --plan                           memory and time of a step
 local ffi = require "ffi"
 local nn, Mixer = require "nn", require "models.mixer"
-local examples, random = require "nn.data.examples", require("nn.data.loader").random
+local random = require("nn.data.random").random
 
 local fields = Mixer.fields()
 local function field(name, default, limits)            -- of the model, with a default for digits
@@ -73,9 +73,11 @@ local function digits(set, count)
   local size = cfg.model.size
   local values, labels = ffi.new("float[?]", count * size * size), ffi.new("int32_t[?]", count)
   for i = 0, count - 1 do labels[i] = draw(values + i * size * size, size, set, i) end
-  return examples.new {values = values, labels = labels, shape = {1, size, size}, count = count,
-                       batch = cfg.data.batch, seed = cfg.seed, name = "drawn digits",
-                       context = (size / cfg.model.patch) ^ 2}
+  return nn.data {
+    arrays = {image = nn.from_host(values, {count, 1, size, size}, "f32"),
+              label = nn.from_host(labels, {count}, "i32")},
+    fields = {"image", "label"}, batch = cfg.data.batch, shuffle = true, seed = cfg.seed,
+    name = "drawn digits", context = math.ceil(size / cfg.model.patch) ^ 2}
 end
 
 -- ### Training

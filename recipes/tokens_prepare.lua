@@ -1,10 +1,11 @@
--- Converts texts to token files for training. Input: text files, folders of text files, and JSON
--- lines (.jsonl, .ndjson, .json), each plain or compressed (.gz, .zst).
+-- Converts texts to token files for training. Input: text files, folders of text files, JSON lines
+-- (.jsonl, .ndjson, .json) and tables (.csv, .tsv), each plain or compressed (.gz, .zst).
 --   nnlua recipes/tokens_prepare.lua input=corpus/ tokenizer=gpt2/ out=data
 --   nnlua recipes/tokens_prepare.lua input=docs.jsonl.zst field=text learn=8192 out=data
 --   nnlua recipes/gpt2_train.lua data.bin=data/train.bin data.val=data/val.bin
 local nn = require "nn"
-local prepare, units = require "nn.data.prepare", require "nn.base.units"
+local prepare, texts = require "nn.data.prepare", require "nn.data.texts"
+local units = require "nn.base.units"
 
 local cfg = nn.config({
   input = nn.field("", "input files and folders, separated by commas"),
@@ -13,7 +14,7 @@ local cfg = nn.config({
   learn = nn.field(0, "size of a tokenizer to train on the input instead; 0: none", {min = 0}),
   val = nn.field(0.1, "fraction for validation: the end of a text, random documents of a JSON file",
                  {min = 0, max = 0.9}),
-  field = nn.field("text", "field of a JSON object that contains the document"),
+  field = nn.field("text", "field of a JSON object or column of a table with the document"),
   separator = nn.field("<|endoftext|>", "special token after each document; empty: none"),
   format = nn.field("nanogpt", "format of the token files", {choices = {"nanogpt", "llmc"}}),
   types = nn.field("txt,md,jsonl,ndjson", "extensions of the files to read from folders"),
@@ -21,10 +22,10 @@ local cfg = nn.config({
 }, arg)
 if cfg.input == "" then nn.fail "give input=FILE or input=FOLDER" end
 
-local sources = prepare.sources(cfg.input, cfg.types)
+local sources = texts.sources(cfg.input, cfg.types)
 local tokenizer
 if cfg.learn > 0 then
-  tokenizer = nn.train_tokenizer(prepare.texts(sources, cfg.field), {size = cfg.learn})
+  tokenizer = nn.train_tokenizer(texts.texts(sources, cfg.field), {size = cfg.learn})
 elseif cfg.tokenizer == "byte" then
   tokenizer = nn.vocabulary("byte")
 else

@@ -1,10 +1,10 @@
-// AdamW and SGD with the update rules of torch.optim and gradient clipping, and the sums that the
+// Optimizers with the update rules of torch.optim and gradient clipping, and the sums that the
 // gradient norm needs. All are bound by memory: one pass over parameter, state and gradient.
 #include "kernels/params/optimizer.h"
 
 #include "kernels/cpu/random.h"
 #include "kernels/cpu/row.h"
-#include "kernels/math/base.h"
+#include "kernels/math/updates.h"
 
 namespace nn::NN_TARGET {
 namespace {
@@ -19,14 +19,15 @@ bool skips(int32_t skip_nonfinite, const double* norm) {
     return skip_nonfinite && norm && !std::isfinite(*norm);
 }
 
-// One step of AdamW (Loshchilov and Hutter, arXiv:1711.05101). A float32 master of a bf16 parameter
-// is updated, then rounded. A bf16 parameter without a master may be rounded stochastically, so
-// that steps smaller than its spacing count on average.
+// One step of AdamW (Loshchilov and Hutter, arXiv:1711.05101) or Adam. A float32 master of a bf16
+// parameter is updated, then rounded. A bf16 parameter without a master may be rounded
+// stochastically, so that steps smaller than its spacing count on average.
 template <class T, class G> void adamw_tile(const KernelCall& call, const nn_adamw_params& p) {
     using A = Acc<T>;
     const A grad_scale = A(clip_factor(p.clip, call.input<double>(4)));
     const A beta1 = A(p.beta1), rest1 = A(1 - p.beta1), beta2 = A(p.beta2), rest2 = A(1 - p.beta2);
-    const A decay = A(1 - p.lr * p.weight_decay), eps = A(p.eps);
+    const A decay = A(p.coupled ? 1 : 1 - p.lr * p.weight_decay), eps = A(p.eps);
+    const A coupled_decay = A(p.coupled ? p.weight_decay : 0);
     const A step_size = A(p.lr / (1 - std::pow(p.beta1, p.step)));
     const A correction2 = A(std::sqrt(1 - std::pow(p.beta2, p.step)));
     T* param = call.operand<T>(0);
@@ -34,7 +35,8 @@ template <class T, class G> void adamw_tile(const KernelCall& call, const nn_ada
     const G* grad = call.input<G>(3);
     // Updates m and v; returns the new value of parameter w.
     const auto updated = [=](A w, int64_t i) {
-        const A g = A(Acc<G>(grad[i])) * grad_scale;
+        A g = A(Acc<G>(grad[i])) * grad_scale;
+        g = coupled_decay > 0 ? g + coupled_decay * w : g;
         const A mi = beta1 * m[i] + rest1 * g, vi = beta2 * v[i] + rest2 * g * g;
         m[i] = mi;
         v[i] = vi;
@@ -97,6 +99,59 @@ void sgd(const KernelCall& call) {
     });
 }
 
+// One step of a rule of kernels/math/updates.h. A float32 master of a bf16 parameter is updated,
+// then rounded.
+template <class T, class G, class Rule>
+void update_tile(const KernelCall& call, const nn_update_params& p, const Rule& rule) {
+    using A = Acc<T>;
+    const A scale = A(clip_factor(p.clip, call.input<double>(3)));
+    T* param = call.operand<T>(0);
+    float* master = call.operand<float>(1);
+    const G* grad = call.input<G>(2);
+    A* state[Rule::states];
+    find_states<Rule>(call, state);
+    const auto updated = [=](A w, int64_t i) {
+        A values[Rule::states];
+        for (int k = 0; k < Rule::states; ++k) values[k] = state[k][i];
+        w = rule(w, A(Acc<G>(grad[i])) * scale, values);
+        for (int k = 0; k < Rule::states; ++k) state[k][i] = values[k];
+        return w;
+    };
+    if constexpr (std::is_same_v<T, bf16>)
+        if (master)
+            return simd_for(p.n, [=](int64_t i) {
+                const float w = updated(master[i], i);
+                master[i] = w;
+                param[i] = bf16(w);
+            });
+    simd_for(p.n, [=](int64_t i) { param[i] = T(updated(A(param[i]), i)); });
+}
+
+// visit(A, run) calls run(rule) with the rule computed in A.
+template <class Visit> void update(const KernelCall& call, const nn_update_params& p, Visit visit) {
+    if (skips(p.skip_nonfinite, call.input<double>(3))) return;
+    visit_float(call.dtype, [&]<class T>(T*) {
+        visit_float(Dtype(p.grad_dtype), [&]<class G>(G*) {
+            visit(Acc<T>(), [&](const auto& rule) { update_tile<T, G>(call, p, rule); });
+        });
+    });
+}
+
+void lion(const KernelCall& call) {
+    const auto& p = call.get<nn_lion_params>();
+    update(call, p.update, [&]<class A>(A, auto run) { run(Lion<A>(p)); });
+}
+
+void adagrad(const KernelCall& call) {
+    const auto& p = call.get<nn_adagrad_params>();
+    update(call, p.update, [&]<class A>(A, auto run) { run(Adagrad<A>(p)); });
+}
+
+void rmsprop(const KernelCall& call) {
+    update(call, call.get<nn_rmsprop_params>().update,
+           [&]<class A>(A, auto run) { visit_rmsprop<A>(call, run); });
+}
+
 // In double: the square of a large float overflows.
 template <class T> double sum_squares(const T* x, int64_t n) {
     double total = 0;
@@ -127,7 +182,7 @@ void sum_scalars(const KernelCall& call) {
     *y = p.sqrt ? std::sqrt(sum) : sum;
 }
 
-NN_IMPLEMENT(adamw, sgd, sumsq, sum_scalars);
+NN_IMPLEMENT(adagrad, adamw, lion, rmsprop, sgd, sumsq, sum_scalars);
 
 }  // namespace
 }  // namespace nn::NN_TARGET

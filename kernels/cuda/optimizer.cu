@@ -1,8 +1,8 @@
-// AdamW and SGD with the update rules of torch.optim and gradient clipping, and the sums that the
+// Optimizers with the update rules of torch.optim and gradient clipping, and the sums that the
 // gradient norm needs. All are bound by memory: one pass over parameter, state and gradient. Loads
 // and stores look up the operand's dtype.
 #include "kernels/cuda/random.cuh"
-#include "kernels/params/optimizer.h"
+#include "kernels/math/updates.h"
 
 namespace nn::NN_TARGET {
 namespace {
@@ -18,7 +18,7 @@ __device__ inline bool skips(bool skip_nonfinite, const double* norm) {
     return skip_nonfinite && norm && !(*norm - *norm == 0);
 }
 
-// --- AdamW (Loshchilov and Hutter, arXiv:1711.05101) ---
+// --- AdamW (Loshchilov and Hutter, arXiv:1711.05101) and Adam ---
 
 // The update of one tensor.
 template <class A> struct AdamW {
@@ -29,7 +29,7 @@ template <class A> struct AdamW {
     float* master;
     int64_t n;
     double clip;
-    A beta1, rest1, beta2, rest2, decay, step_size, correction2, eps;
+    A beta1, rest1, beta2, rest2, decay, coupled_decay, step_size, correction2, eps;
     bool skip_nonfinite, packed;
     Dtype param_dtype, grad_dtype;
 };
@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(threads)
     load_run<width>(s.v + i, left, s.packed, square);
 #pragma unroll
     for (int e = 0; e < width; ++e) {
-        const A gradient = g[e] * scale;
+        A gradient = g[e] * scale;
+        if (s.coupled_decay > 0) gradient += s.coupled_decay * w[e];
         mean[e] = s.beta1 * mean[e] + s.rest1 * gradient;
         square[e] = s.beta2 * square[e] + s.rest2 * gradient * gradient;
         w[e] = w[e] * s.decay -
@@ -117,7 +118,8 @@ template <class A> AdamW<A> adamw_of(const KernelCall& call) {
                .rest1 = A(1 - p.beta1),
                .beta2 = A(p.beta2),
                .rest2 = A(1 - p.beta2),
-               .decay = A(1 - p.lr * p.weight_decay),
+               .decay = A(p.coupled ? 1 : 1 - p.lr * p.weight_decay),
+               .coupled_decay = A(p.coupled ? p.weight_decay : 0),
                .step_size = A(p.lr / correction1),
                .correction2 = A(std::sqrt(correction2)),
                .eps = A(p.eps),
@@ -214,6 +216,97 @@ void sgd(const KernelCall& call) {
     });
 }
 
+// --- rules of kernels/math/updates.h ---
+
+template <class A, class Rule> struct Update {
+    Rule rule;
+    nn_update_params p;
+    void* param;
+    float* master;
+    const void* grad;
+    const double* norm;
+    A* state[Rule::states];
+    Dtype param_dtype;
+    bool packed;
+};
+
+// The update applies to master, the f32 copy, if there is one, and param is set from it.
+template <class A, class Rule>
+__global__ void __launch_bounds__(threads)
+    update_kernel(const __grid_constant__ Update<A, Rule> s) {
+    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width, left = s.p.n - i;
+    if (left <= 0 || skips(s.p.skip_nonfinite, s.norm)) return;
+    const A scale = A(clip_factor(s.p.clip, s.norm));
+    A w[width], g[width], values[Rule::states][width];
+    void* value = s.master ? static_cast<void*>(s.master) : s.param;
+    const Dtype value_dtype = s.master ? Dtype::f32 : s.param_dtype;
+    visit_computed<A>(value_dtype, [&]<class T>(T*) {
+        load_run<width>(static_cast<const T*>(value) + i, left, s.packed, w);
+    });
+    visit_stored(Dtype(s.p.grad_dtype), [&]<class T>(T*) {
+        load_run<width>(static_cast<const T*>(s.grad) + i, left, s.packed, g);
+    });
+#pragma unroll
+    for (int k = 0; k < Rule::states; ++k)
+        load_run<width>(s.state[k] + i, left, s.packed, values[k]);
+#pragma unroll
+    for (int e = 0; e < width; ++e) {
+        A state[Rule::states];
+        for (int k = 0; k < Rule::states; ++k) state[k] = values[k][e];
+        w[e] = s.rule(w[e], g[e] * scale, state);
+        for (int k = 0; k < Rule::states; ++k) values[k][e] = state[k];
+    }
+#pragma unroll
+    for (int k = 0; k < Rule::states; ++k)
+        store_run<width>(s.state[k] + i, left, s.packed, values[k]);
+    const auto store = [&](void* to, Dtype dtype) {
+        visit_computed<A>(dtype, [&]<class T>(T*) {
+            store_run<width>(static_cast<T*>(to) + i, left, s.packed, w);
+        });
+    };
+    store(value, value_dtype);
+    if (s.master) store(s.param, s.param_dtype);
+}
+
+// visit(A, run) calls run(rule) with the rule computed in A.
+template <class Visit> void update(const KernelCall& call, const nn_update_params& p, Visit visit) {
+    if (p.n == 0) return;
+    const auto run_in = [&]<class A>(A zero) {
+        visit(zero, [&]<class Rule>(const Rule& rule) {
+            Update<A, Rule> s{rule,
+                              p,
+                              call.operand<void>(0),
+                              call.dtype == Dtype::bf16 ? call.operand<float>(1) : nullptr,
+                              call.input<void>(2),
+                              call.input<double>(3),
+                              {},
+                              call.dtype,
+                              false};
+            find_states<Rule>(call, s.state);
+            s.packed = all_aligned(s.param, s.master, s.grad);
+            for (const A* state : s.state) s.packed = s.packed && aligned(state);
+            launch_each(call, p.n, width, update_kernel<A, Rule>, s);
+        });
+    };
+    if (call.dtype == Dtype::f64) return run_in(double());
+    run_in(float());
+}
+
+void lion(const KernelCall& call) {
+    const auto& p = call.get<nn_lion_params>();
+    update(call, p.update, [&]<class A>(A, auto run) { run(Lion<A>(p)); });
+}
+
+void adagrad(const KernelCall& call) {
+    const auto& p = call.get<nn_adagrad_params>();
+    update(call, p.update, [&]<class A>(A, auto run) { run(Adagrad<A>(p)); });
+}
+
+void rmsprop(const KernelCall& call) {
+    update(call, call.get<nn_rmsprop_params>().update,
+           [&]<class A>(A, auto run) { visit_rmsprop<A>(call, run); });
+}
+
 // --- sums ---
 
 template <class T> struct Squares {
@@ -300,7 +393,7 @@ void sum_scalars(const KernelCall& call) {
     launch(call, {dim3(1), 1}, sum_scalars_kernel, call.operand<double>(0), scalars, p);
 }
 
-NN_IMPLEMENT(adamw, sgd, sumsq, sum_scalars);
+NN_IMPLEMENT(adagrad, adamw, lion, rmsprop, sgd, sumsq, sum_scalars);
 NN_IMPLEMENT_MANY(many_adamw, many_sumsq);
 
 }  // namespace

@@ -47,9 +47,12 @@ for file, names in pairs {
     .. " Conv2d MaxPool1d MaxPool2d AvgPool1d AvgPool2d AdaptiveAvgPool2d Flatten Identity",
   ["core.norms"] = "BatchNorm1d BatchNorm2d GroupNorm InstanceNorm2d",
   ["core.recurrent"] = "RNN LSTM GRU RNNCell LSTMCell GRUCell",
-  ["core.optim"] = "AdamW SGD", ["core.scalar"] = "scalar",
-  ["core.tape"] = "no_grad grad grad_enabled gradient_rule custom",
+  ["core.initializers"] = "xavier_uniform_ xavier_normal_ kaiming_uniform_ kaiming_normal_",
+  ["core.optim"] = "AdamW Adam SGD RMSprop Adagrad Lion", ["core.scalar"] = "scalar",
+  ["core.gradients"] = "grad clip_grad_norm_ clip_grad_value_",
+  ["core.tape"] = "no_grad grad_enabled gradient_rule custom",
   ["core.task"] = "task kernels ops", ["core.tensor"] = "is_tensor Tensor scope",
+  ["data.images"] = "read_image",
   ["data.loader"] = "data data_fields",
   ["data.masking"] = "mask_tokens",
   ["data.spans"] = "corrupt_spans",
@@ -70,6 +73,9 @@ for file, names in pairs {
   ["text.bpe_train"] = "train_tokenizer", ["text.tokenizer"] = "tokenizer",
   ["text.vocabulary"] = "vocabulary", ["train.memory"] = "memory_fields use_memory",
   ["train.language"] = "language_fields", ["train.run"] = "run",
+  ["train.lr_schedulers"] = "StepLR MultiStepLR ConstantLR LinearLR ExponentialLR PolynomialLR"
+    .. " CosineAnnealingLR CosineAnnealingWarmRestarts OneCycleLR LambdaLR SequentialLR"
+    .. " ReduceLROnPlateau",
   ["train.schedule"] = "schedule schedules", ["train.settings"] = "run_fields",
 } do
   -- Of an op and a library function of the same name, nn has the function.

@@ -78,8 +78,11 @@ TEST_CASE("elementwise kernels give the same bits for tiles of any alignment and
             sgd.grad_dtype = int32_t(v.sum());
             check_same(v, displaced, "sgd", sgd, {tile(), none, sums(), none});
             const nn_adamw_params adamw{size, 0.01, 0.9, 0.95, 1e-8, 0.1, 1, 0, 0, int32_t(v.dtype),
-                                        0,    {}};
+                                        0,    0,    {}};
             check_same(v, displaced, "adamw", adamw, {tile(), sums(), sums(), tile(), none, none});
+            const nn_rmsprop_params rmsprop{{size, 0.01, 0.1, 0, 0, int32_t(v.dtype)}, 0.9, 1, 0.5};
+            check_same(v, displaced, "rmsprop", rmsprop,
+                       {tile(), none, tile(), none, sums(), none, sums()});
         }
     });
 }

@@ -1,4 +1,5 @@
-// AdamW and SGD against PyTorch's update rules in double, over several steps; sums of squares.
+// AdamW, Adam and SGD against PyTorch's update rules in double, over several steps; sums of
+// squares.
 #include "kernels/params/optimizer.h"
 
 #include "kernels/params/random.h"
@@ -11,13 +12,14 @@ namespace {
 
 const size_t sizes[] = {1, 3, 17, 64, 65, 1000};
 
-// torch.optim.AdamW (single tensor), with clip_grad_norm_'s factor.
+// torch.optim.AdamW and Adam (single tensor), with clip_grad_norm_'s factor.
 struct ReferenceAdamW {
     Values param, m, v;
     void step(const nn_adamw_params& p, const Values& grad, double clip) {
         for (size_t i = 0; i < param.size(); ++i) {
-            const double g = grad[i] * clip;
-            param[i] *= 1 - p.lr * p.weight_decay;
+            const double decay = p.weight_decay * param[i];
+            const double g = grad[i] * clip + (p.coupled ? decay : 0);
+            if (!p.coupled) param[i] -= p.lr * decay;
             m[i] += (1 - p.beta1) * (g - m[i]);
             v[i] = p.beta2 * v[i] + (1 - p.beta2) * g * g;
             const double correction1 = 1 - std::pow(p.beta1, p.step),
@@ -29,18 +31,20 @@ struct ReferenceAdamW {
 };
 
 nn_adamw_params adamw_params(size_t n, Dtype grad) {
-    return {int64_t(n), 0.01, 0.9, 0.95, 1e-8, 0.1, 1, 0, 1, int32_t(grad), 0, {}};
+    return {int64_t(n), 0.01, 0.9, 0.95, 1e-8, 0.1, 1, 0, 1, int32_t(grad), 0, 0, {}};
 }
 double clip_factor(double clip, double norm) { return std::min(1.0, clip / (norm + 1e-6)); }
 
 }  // namespace
 
-TEST_CASE("adamw follows PyTorch over several steps, with clipping and any gradient dtype") {
+TEST_CASE(
+    "adamw and adam follow PyTorch over several steps, with clipping and any gradient dtype") {
     Random random(1);
     each_variant([&](const Variant& v) {
         for (size_t n : sizes)
             for (Dtype grad_dtype : {Dtype::f32, Dtype::f64, Dtype::bf16}) {
                 nn_adamw_params p = adamw_params(n, grad_dtype);
+                p.coupled = n % 2;
                 Tile param = v.tile(random.values(n)), m = v.sums(Values(n)),
                      second = v.sums(Values(n));
                 ReferenceAdamW want{param.values(), Values(n), Values(n)};

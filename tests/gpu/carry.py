@@ -21,9 +21,10 @@ ARCHIVE = ROOT / ".deps/carry.tar.xz"
 STARPU = ROOT / ".deps/starpu"
 UNPACKED = CARRY / "archive.sha256"  # of the archive that has the contents of the folder
 PACKAGES = ("libhwloc-dev libhwloc15 libluajit-5.1-dev libluajit-5.1-2 libluajit-5.1-common lua-cjson "
-            "libdeflate-dev libdeflate0 libopenblas0-pthread catch2 pkgconf-bin pkgconf libpkgconf3").split()
+            "libdeflate-dev libdeflate0 libpng-dev libpng16-16 libjpeg62-turbo-dev libjpeg62-turbo zlib1g-dev "
+            "libopenblas0-pthread catch2 pkgconf-bin pkgconf libpkgconf3").split()
 KEPT = re.compile(r"/usr/(include/|lib/|bin/pkgconf$|share/luajit)")
-LEFT = re.compile(r"liblapack|libblas|/lua/5\.[234]/|/lib(luajit|deflate|hwloc)[^/]*\.a$")  # unused
+LEFT = re.compile(r"liblapack|libblas|/lua/5\.[234]/|/lib(luajit|deflate|hwloc|png|jpeg|z)[^/]*\.a$")  # unused
 # Present on every system that has a compiler.
 SYSTEM = re.compile(r"^(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|libgcc_s|libstdc\+\+)\.so")
 

@@ -31,6 +31,17 @@ function M.whole(who, what, value, low, high)
              high and ("from %g to %g"):format(low, high) or ("of at least %g"):format(low))
 end
 
+--- number(who, options, key, default, low, high) -> options[key], a number from `low` to `high`.
+function M.number(who, options, key, default, low, high)
+  local value = options[key]
+  if value == nil then value = default end
+  if type(value) ~= "number" or value < low or value > (high or math.huge) then
+    lib.misuse("%s: %s is %s; a number %s is needed", who, key, M.describe(value),
+               high and ("from %g to %g"):format(low, high) or ("of at least %g"):format(low))
+  end
+  return value
+end
+
 --- callable(who, f) -> f, a function or a callable table.
 function M.callable(who, f)
   local class = type(f) == "table" and getmetatable(f)

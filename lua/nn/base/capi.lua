@@ -28,6 +28,7 @@ declare("kernels/params.h")
 declare("bindings/nn.h")
 declare("bindings/nn_plan.h")
 declare("bindings/nn_text.h")
+declare("bindings/nn_data.h")
 ffi.cdef "int isatty(int fd);"
 
 local C = ffi.C
@@ -61,6 +62,17 @@ function M.fail(format, ...) raise(nil, format, ...) end
 function M.misuse(format, ...)
   local where, path = blame.place(), blame.module()
   raise(where, "%s%s", format:format(...), path)
+end
+
+local warned = {}
+
+--- warn_once(text): writes a warning to stderr, with the position in the script. The same text is
+--- written once only.
+function M.warn_once(text)
+  if warned[text] then return end
+  warned[text] = true
+  local where = blame.place()
+  io.stderr:write("warning: ", where and where .. ": " or "", text, "\n")
 end
 
 --- Raises an error for what a script names: a file, the settings of a model. It has the position in

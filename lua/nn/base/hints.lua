@@ -18,7 +18,7 @@ local settings = {
 }
 
 --- equivalent(kind, name) -> "; use x:dims()" for a name of PyTorch, or nil. kind: "tensor",
---- "library" or "model".
+--- "library", "model" or "optimizer".
 function M.equivalent(kind, name)
   local known = pytorch[kind][name]
   if not known and kind ~= "model" and pytorch.missing[name] then

@@ -24,7 +24,6 @@ M.tensor = {
 }
 
 local function layer(name) return name .. ", a function" end
-local schedule = "optim.lr = lr(step) before each step; nn.schedule makes such functions"
 
 --- library: names of torch, torch.nn, torch.nn.functional, torch.optim and its lr_scheduler.
 M.library = {
@@ -38,7 +37,8 @@ M.library = {
   logspace = "10 ^ nn.linspace(first, last, count)", is_grad_enabled = "nn.grad_enabled",
   set_grad_enabled = "nn.no_grad(function() ... end)",
   enable_grad = "not needed: gradients are on outside nn.no_grad",
-  inference_mode = "nn.no_grad(function() ... end)", autograd = "nn.grad, or loss:backward()",
+  inference_mode = "nn.no_grad(function() ... end)",
+  autograd = "nn.grad(f)(x), which returns f(x) and its gradient, or y:backward(gradient)",
   bincount = "nn.one_hot(ids, n):sum(1)", view = "x:view(shape)", ger = "nn.outer",
   threshold = "nn.where(x:gt(t), x, value)", layer_norm = "nn.layernorm", rms_norm = "nn.rmsnorm",
   pairwise_distance = "(x - y):norm(2, -1)", PairwiseDistance = "(x - y):norm(2, -1)",
@@ -63,19 +63,26 @@ M.library = {
   BCELoss = layer "nn.binary_cross_entropy",
   BCEWithLogitsLoss = layer "nn.binary_cross_entropy_with_logits", KLDivLoss = layer "nn.kl_div",
   CosineEmbeddingLoss = layer "nn.cosine_embedding_loss",
-  TripletMarginLoss = layer "nn.triplet_margin_loss", Adam = "nn.AdamW with weight_decay = 0",
-  RMSprop = "nn.AdamW", Adagrad = "nn.AdamW", NAdam = "nn.AdamW", RAdam = "nn.AdamW with a warmup",
-  clip_grad_norm_ = "the optimizer's `clip`", functional = "nn itself", optim = "nn itself",
-  utils = "nn itself", DataLoader = "nn.data", Dataset = "nn.data",
+  TripletMarginLoss = layer "nn.triplet_margin_loss",
+  NAdam = "nn.Adam", Adamax = "nn.Adam", Adadelta = "nn.RMSprop", RAdam = "nn.AdamW with a warmup",
+  clip_grad_norm = "nn.clip_grad_norm_", clip_grad_value = "nn.clip_grad_value_",
+  value_and_grad = "nn.grad, which returns the value too",
+  constant_ = "w:fill_(value)", zeros_ = "w:fill_(0)", ones_ = "w:fill_(1)",
+  uniform_ = "w:copy_(nn.rand(w.shape, {low = -a, high = a}))",
+  trunc_normal_ = "w:normal_{std = 0.02}", functional = "nn itself", optim = "nn itself",
+  utils = "nn itself", DataLoader = "nn.data", Dataset = "nn.data{read = f, count = n}",
+  TensorDataset = "nn.data{arrays = {x = X, y = Y}}", ImageFolder = 'nn.data{images = "folder"}',
+  random_split = "loader:split(share)",
   DataParallel = "nnlua --ranks N", DistributedDataParallel = "nnlua --ranks N", cuda = no_devices,
   device = no_devices, float32 = 'the dtype "f32"', float = 'the dtype "f32"',
   float64 = 'the dtype "f64"', double = 'the dtype "f64"', bfloat16 = 'the dtype "bf16"',
   float16 = 'the dtype "bf16"', half = 'the dtype "bf16"', int32 = 'the dtype "i32"',
   int = 'the dtype "i32"', int64 = 'the dtype "i64"', long = 'the dtype "i64"',
-  uint8 = 'the dtype "u8"', bool = 'the dtype "bool"', init = "nn.parameter(shape, {std = ...})",
-  lr_scheduler = "nn.schedule", StepLR = schedule, MultiStepLR = schedule, ExponentialLR = schedule,
-  LinearLR = schedule, LambdaLR = schedule, CosineAnnealingLR = schedule, OneCycleLR = schedule,
-  ReduceLROnPlateau = schedule,
+  uint8 = 'the dtype "u8"', bool = 'the dtype "bool"',
+  init = "nn.xavier_uniform_(w), nn.kaiming_normal_(w), w:normal_{std = 0.02}, w:fill_(0)",
+  lr_scheduler = "nn.StepLR, nn.CosineAnnealingLR, ...: schedulers are in nn itself",
+  CyclicLR = "nn.LambdaLR", MultiplicativeLR = "nn.LambdaLR with the product",
+  ChainedScheduler = "nn.SequentialLR",
 }
 
 -- Functions that are also methods.
@@ -115,6 +122,13 @@ M.model = {
   generate = "nn.generate(model, ids, {tokens = 100})",
   named_modules = "model:modules()", num_parameters = "model:count()", from_pretrained = "nn.load_hf(folder)",
   save_pretrained = "nn.save_hf(folder, model)",
+}
+
+--- optimizer: fields and methods of optimizers.
+M.optimizer = {
+  param_groups = "optim.groups", state_dict = "optim:state()",
+  load_state_dict = "checkpoint:restore {model = model, optim = optim}",
+  add_param_group = "nn.AdamW({{params = a}, {params = b, lr = 1e-4}}, {lr = 1e-3})",
 }
 
 --- missing: names of functions that nnlua neither has nor has an equivalent for.

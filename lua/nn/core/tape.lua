@@ -41,9 +41,21 @@ end
 
 local watcher   -- the function that watch() set
 
+-- Marks results that depend on a gradient, through which backward() cannot go.
+local function mark_results(op, inputs, results, count)
+  for i = 1, enabled and not op.in_place and table.maxn(inputs) or 0 do
+    if is_tensor(inputs[i]) and inputs[i].from_grad then
+      for k = 1, count do
+        if results[k] and op.outputs[k].differentiable then results[k].from_grad = true end
+      end
+      return
+    end
+  end
+end
+
 ops.set_recorder(function(op, inputs, values, results, count)
   if watcher then watcher(results, count) end
-  if not is_wanted(inputs) then return end
+  if not is_wanted(inputs) then return mark_results(op, inputs, results, count) end
   sequence = sequence + 1
   local node = {op = op, inputs = inputs, values = values, results = {}, count = count,
                 sequence = sequence, layer = layer.now}
@@ -69,7 +81,7 @@ function M.with_private_grads(f)
   touched = {}
   return lib.finally(function()
     for _, leaf in ipairs(touched) do
-      leaf.grad, leaf.grad_owned = touched[leaf].grad, touched[leaf].owned
+      leaf.grad, leaf.grad_owned, leaf.grad_used = touched[leaf].grad, touched[leaf].owned, nil
     end
     touched = outer
   end, f)
@@ -100,14 +112,32 @@ function M.grads_of(f)
 end
 
 -- Sets a leaf's gradient. Every change goes through here, so that with_private_grads can undo it.
+-- leaf.grad_used: "once" after an optimizer's step used the gradient; "added to" if backward() then
+-- added to it.
 local function set_leaf_grad(leaf, g, owned)
   if touched and not touched[leaf] then
     touched[leaf] = {grad = leaf.grad, owned = leaf.grad_owned}
     touched[#touched + 1] = leaf
   end
-  leaf.grad, leaf.grad_owned = g, owned
+  leaf.grad, leaf.grad_owned, leaf.grad_used = g, owned, nil
+  if g then g.from_grad = true end
 end
 M.set_leaf_grad = set_leaf_grad
+
+--- replace_grad(leaf, g): sets the gradient to one computed from it.
+function M.replace_grad(leaf, g)
+  local used = leaf.grad_used
+  set_leaf_grad(leaf, g, true)
+  leaf.grad_used = used
+end
+
+--- use_grad(leaf) -> whether the gradient that an optimizer uses now contains one that it used
+--- before.
+function M.use_grad(leaf)
+  local used = leaf.grad_used
+  leaf.grad_used = "once"
+  return used == "added to"
+end
 
 --- Calls f. For each op inside, calls seen(results, count); for each node that a backward() finds
 --- on the tape, seen(results, count, true).
@@ -115,6 +145,12 @@ function M.watch(seen, f)
   local outer = watcher
   watcher = seen
   return lib.finally(function() watcher = outer end, f)
+end
+
+local function refuse_second()
+  lib.misuse("backward: second derivatives are not supported: the loss depends on a gradient "
+             .. "(w.grad, or a result of nn.grad); use g:detach() where it is a constant. The "
+             .. "difference of two gradients approximates a second derivative")
 end
 
 -- The nodes that the result depends on, newest first.
@@ -131,7 +167,13 @@ local function nodes_behind(root)
       list[#list + 1] = node
       for i = 1, table.maxn(node.inputs) do
         local x = node.inputs[i]
-        if is_tensor(x) and x.node then stack[#stack + 1] = x.node end
+        if is_tensor(x) then
+          if x.node then
+            stack[#stack + 1] = x.node
+          elseif x.from_grad and not x.requires_grad then
+            refuse_second()
+          end
+        end
       end
     end
   end
@@ -154,10 +196,12 @@ end
 --- add_grad(leaf, g, owned): adds to the gradient of a leaf. owned: only the caller references g.
 function M.add_grad(leaf, g, owned)
   if not leaf_grad(leaf) then
-    set_leaf_grad(leaf, g, owned)
-  elseif not (owned and rawequal(leaf.grad, g)) then
-    set_leaf_grad(leaf, sum(leaf.grad, leaf.grad_owned, g), true)
+    return set_leaf_grad(leaf, g, owned)
   end
+  if not (owned and rawequal(leaf.grad, g)) then
+    M.replace_grad(leaf, sum(leaf.grad, leaf.grad_owned, g))
+  end
+  if leaf.grad_used then leaf.grad_used = "added to" end
 end
 
 --- sum_of_grads(a, b) -> the sums of two results of grads_of(). May change a.
@@ -207,29 +251,56 @@ local function propagate(node)
   end
 end
 
---- x:backward({retain=false}) computes the gradient of a one-element tensor with respect to every
---- leaf it depends on, adds it to the leaf's .grad, and frees the tape unless retain is set.
---- Errors: more than one element; x depends on no tensor that requires a gradient; a second call.
+local backward_options = arguments.names "retain retain_graph create_graph"
+
+-- The gradient with which backward() of x starts: the given one, or 1.
+local function checked_start(x, given)
+  if given == nil then
+    if x:count() == 1 then return 1 end
+    lib.misuse("backward: the tensor is %s; only a loss of one element has a gradient. Give the "
+               .. "gradient of the result, y:backward(g) with g of y's shape, or use "
+               .. "y:sum():backward()", tensor.shape_text(x.shape))
+  end
+  arguments.need(is_tensor(given), "backward", "the gradient", given, "a tensor is needed")
+  local shape, own = tensor.shape_text(given.shape), tensor.shape_text(x.shape)
+  if shape ~= own or given.dtype ~= x.dtype then
+    lib.misuse("backward: the gradient is %s %s, the tensor %s %s; they must be the same",
+               given.dtype, shape, x.dtype, own)
+  end
+  return M.no_grad(function() return given:clone() end)
+end
+
+--- x:backward(gradient, {retain=false}) computes the gradient with respect to every leaf that x
+--- depends on, adds it to the leaf's .grad, and frees the tape unless retain is set. gradient: that
+--- of x, of its shape; not needed if x has one element. Errors: no gradient and more than one
+--- element; x depends on no tensor that requires a gradient; a second call; x depends on a gradient
+--- (second derivatives are not supported).
 ---     local w = nn.tensor({1, 2}, {grad = true})
 ---     w:square():sum():backward()
----     w.grad  --> {2, 4}
-function Tensor:backward(options)
-  if self:count() ~= 1 then
-    lib.misuse("backward: the tensor is %s; only a loss of one element has a gradient",
-               tensor.shape_text(self.shape))
+---     w:square():backward(nn.tensor{1, 0})
+---     w.grad  --> {4, 4}
+function Tensor:backward(gradient, options)
+  if type(gradient) == "table" and getmetatable(gradient) == nil then
+    gradient, options = nil, gradient
   end
+  options = arguments.options("backward", options, backward_options)
+  if options.create_graph then
+    lib.misuse("backward: second derivatives are not supported, so there is no create_graph; the "
+               .. "difference of two gradients approximates a second derivative")
+  end
+  local retain, start = options.retain or options.retain_graph, checked_start(self, gradient)
   if not self.node then
+    if self.from_grad then refuse_second() end
     lib.misuse("backward: the tensor does not depend on anything that needs a gradient "
                .. "(grad = true); nor does a gradient: there are no second derivatives")
   end
-  local retain = arguments.options("backward", options, {retain = true}).retain
   M.no_grad(function()
     local list = nodes_behind(self.node)
     for _, node in ipairs(list) do
       if watcher then watcher(node.results, node.count, true) end
       node.grads, node.retained = {}, retain
     end
-    self.node.grads[self.output] = 1
+    self.node.grads[self.output] = start
     local before, recording = layer.now, engine.recording()
     if recording then lib.check(lib.C.nn_record_backward(1)) end
     for _, node in ipairs(list) do
@@ -241,47 +312,6 @@ function Tensor:backward(options)
     if layer.now ~= before then layer.set(before) end
     if recording then lib.check(lib.C.nn_record_backward(0)) end
   end)
-end
-
--- A copy of a value (a tensor, or a table of values) with a new leaf for each tensor.
-local function leaves(value)
-  if is_tensor(value) then
-    local leaf = value:detach()
-    leaf.requires_grad = value.dtype:match("f") ~= nil
-    return leaf
-  elseif type(value) == "table" then
-    local out = {}
-    for k, v in pairs(value) do out[k] = leaves(v) end
-    return out
-  end
-  return value
-end
-
--- The gradients of these leaves, in tables of the same structure.
-local function gradients(value)
-  if is_tensor(value) then return value.grad end
-  if type(value) ~= "table" then return nil end
-  local out = {}
-  for k, v in pairs(value) do out[k] = gradients(v) end
-  return out
-end
-
---- nn.grad(f)(x, ...) -> f's value, and its gradient with respect to each argument. An argument is
---- a tensor, or a nested table of tensors, whose gradient is a table of the same structure. f must
---- return a tensor of one element.
----     nn.grad(function(w) return w:square():sum() end)(nn.tensor{1, 2})  --> 5, {2, 4}
-function M.grad(f)
-  arguments.callable("grad", f)
-  return function(...)
-    local given, n = {...}, select("#", ...)
-    for i = 1, n do given[i] = leaves(given[i]) end
-    local loss = f(unpack(given, 1, n))
-    arguments.need(is_tensor(loss), "grad", "the result", loss, "a tensor of one element is needed")
-    loss:backward()
-    local out = {}
-    for i = 1, n do out[i] = gradients(given[i]) end
-    return loss:detach(), unpack(out, 1, n)
-  end
 end
 
 local custom_op = {name = "custom", inputs = {}, attributes = {}}
@@ -298,6 +328,7 @@ local function checked_gradients(who, inputs, ...)
       if given ~= wanted then
         lib.misuse("%s: gradient %d is %s, argument %d is %s", who, i, given, i, wanted)
       end
+      grads[i] = g:detach()             -- g may be a value, not only a gradient
     end
   end
   return grads

@@ -268,8 +268,8 @@ end})
 -- Fields of a tensor that may be unset; most belong to the tape. role: "parameter" or "buffer" of a
 -- module.
 local unset = {
-  grad = true, grad_owned = true, requires_grad = true, node = true, output = true, name = true,
-  role = true,
+  grad = true, grad_owned = true, grad_used = true, from_grad = true, requires_grad = true,
+  node = true, output = true, name = true, role = true,
 }
 
 -- x[i] is a row, x[mask] and x[list] are x:index(...), x.name is a field or method; an unknown name

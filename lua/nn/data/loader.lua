@@ -1,37 +1,21 @@
 -- Training data: token ids from a mapped token file or from a text, split for training and
 -- validation. A training batch consists of random windows, as in nanoGPT. They depend only on the
 -- seed and a counter, so a checkpoint stores just the counter.
-local bit = require "bit"
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local config = require "nn.io.config"
 local creation = require "nn.core.creation"
 local engine = require "nn.base.engine"
+local examples = require "nn.data.examples"
 local files = require "nn.io.files"
-local host = require "nn.host"
 local lib = require "nn.base.capi"
-local token_file = require "nn.data.token_file"
-local tokenizers = require "nn.text.tokenizer"
-local vocabulary = require "nn.text.vocabulary"
+local random = require("nn.data.random").random
+local token_source = require "nn.data.token_source"
 
 local from_host, zeros = creation.from_host, creation.zeros
 
 local M = {}
 local SCAN_SECONDS = 3           -- limit for checking all ids before training
-
-local function mix(z)
-  z = bit.bxor(z, bit.rshift(z, 30)) * 0xbf58476d1ce4e5b9ULL
-  z = bit.bxor(z, bit.rshift(z, 27)) * 0x94d049bb133111ebULL
-  return bit.bxor(z, bit.rshift(z, 31))
-end
-
---- random(seed, counter) -> a number in [0,1) that depends only on these whole numbers: SplitMix64
---- (Steele et al. 2014) as a counter-based generator.
-function M.random(seed, counter)
-  local z = mix(ffi.cast("uint64_t", seed) + 0x9e3779b97f4a7c15ULL)
-  z = mix(z + ffi.cast("uint64_t", counter + 1) * 0x9e3779b97f4a7c15ULL)
-  return tonumber(bit.rshift(z, 11)) * 2 ^ -53
-end
 
 local Loader = {}
 Loader.__index = Loader
@@ -94,7 +78,7 @@ end
 function Loader:batch()
   local starts = {}
   for row = 1, self.rows do
-    local drawn = M.random(self.seed, self.counter * self.rows + row)
+    local drawn = random(self.seed, self.counter * self.rows + row)
     starts[row] = self.first + math.floor(drawn * (self.count - self.length))
   end
   self.counter = self.counter + 1
@@ -158,8 +142,6 @@ function Loader:set_state(state)
   return state.fingerprint == self.fingerprint
 end
 
-M.state, M.set_state = Loader.state, Loader.set_state          -- of examples.lua too
-
 function Loader:__tostring()
   local text = "loader of %.0f tokens of %s, %d x %d in a batch"
   return text:format(self.count, self.name, self.rows, self.context)
@@ -195,78 +177,6 @@ local function check_ids(loader, deadline)
   files.check(loader.keep.map)
 end
 
--- A cheap checksum that detects another file: the size and the CRC-32 of the first megabyte.
-local function fingerprint(data, bytes)
-  return ("%.0f-%08x"):format(bytes, files.crc32(data, math.min(bytes, 2 ^ 20)))
-end
-
--- {tokens=, count=, name=, fingerprint=} of a token file.
-local function bin_source(path, field)
-  local source = token_file.open(path, field)
-  source.fingerprint = fingerprint(source.map.data, source.map.size)
-  return source
-end
-
--- The tokenizer in the folder cfg.vocabulary, or the one in the folder of a token file.
-local function tokenizer_of(cfg)
-  if cfg.vocabulary ~= "char" and cfg.vocabulary ~= "byte" then
-    return tokenizers.tokenizer(cfg.vocabulary)
-  end
-  local folder = (cfg.bin:match "^(.*)/" or ".")
-  for _, name in ipairs(cfg.bin ~= "" and tokenizers.SAVED or {}) do
-    if files.exists(files.join(folder, name)) then return tokenizers.tokenizer(folder) end
-  end
-end
-
-local function text_source(text, name, words)
-  if #text == 0 then lib.deny("%s is empty", name) end
-  local ids, count = words:encode(text, name)
-  return {tokens = ids, count = count, name = name, fingerprint = fingerprint(text, #text)}
-end
-
-local function add_files(folder, out)
-  for _, name in ipairs(files.list(folder) or {}) do
-    local path = files.join(folder, name)
-    if name:find "%.lua$" or name:find "%.md$" or name:find "%.cc$" or name:find "%.h$" then
-      out[#out + 1] = files.read(path)
-    elseif not name:find "%." then
-      add_files(path, out)
-    end
-  end
-end
-
---- own_text() -> nnlua's own documents and sources, so that every clone has a text to train on.
-function M.own_text()
-  local parts = {}
-  for _, folder in ipairs {"docs", "lua", "models", "recipes", "engine", "kernels", "bindings"} do
-    add_files(files.join(host.root, folder), parts)
-  end
-  return table.concat(parts, "\n")
-end
-
--- The training source, the validation source (nil: a part of the training source), the vocabulary.
-local function open_sources(cfg, known)
-  if cfg.text ~= "" and cfg.bin ~= "" then lib.deny("give data.text or data.bin, not both") end
-  if cfg.bin ~= "" then
-    return bin_source(cfg.bin, "data.bin"),
-           cfg.val ~= "" and bin_source(cfg.val, "data.val") or nil, known or tokenizer_of(cfg)
-  end
-  local own = cfg.text == ""
-  local name = own and "nnlua's own sources" or ("data.text '%s'"):format(cfg.text)
-  local packed = cfg.text:find "%.gz$" or cfg.text:find "%.zst$"
-  if packed or not own and files.list(cfg.text) then
-    lib.deny("data.text '%s' is %s; convert it with recipes/tokens_prepare.lua, then use data.bin",
-             cfg.text, packed and "compressed" or "a folder")
-  end
-  local text = own and M.own_text() or files.read(cfg.text, "data.text")
-  local words = known or tokenizer_of(cfg) or vocabulary.vocabulary(cfg.vocabulary, text, name)
-  local val
-  if cfg.val ~= "" then
-    val = text_source(files.read(cfg.val, "data.val"), ("data.val '%s'"):format(cfg.val), words)
-  end
-  return text_source(text, name, words), val, words
-end
-
 local function need_length(name, count, context, hint)
   if count < context + 1 then
     lib.deny("%s: %d tokens are too few for a context of %d, which needs at least %d; %s", name,
@@ -275,8 +185,11 @@ local function need_length(name, count, context, hint)
 end
 
 -- Default settings.
-local defaults = {text = "", bin = "", val = "", split = 0.9, vocabulary = "char", batch = 12,
-                  accum = 1, context = 0}
+local defaults = {text = "", field = "text", bin = "", val = "", split = 0.9, vocabulary = "char",
+                  batch = 12, accum = 1, context = 0}
+local names = {}                 -- of settings and, for suggestions, of sources of examples
+for name in pairs(defaults) do names[name] = true end
+for _, kind in ipairs(examples.kinds) do names[kind] = true end
 local data_options = arguments.names "context vocab seed vocabulary"
 
 local function check_settings(cfg, options)
@@ -299,13 +212,15 @@ end
 
 --- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
 --- vocabulary (nil if unknown), vocab (its size), name, and own (true for nnlua's sources).
---- cfg: settings (nn.data_fields). cfg.text is a UTF-8 file, cfg.bin a token file; without both the
---- data is nnlua's own sources. cfg.vocabulary: "char", "byte", or the folder of a tokenizer; by
---- default a token file uses the tokenizer in its folder. cfg.val: a validation file of the same
---- kind; without it, the first cfg.split (0.9) of the tokens are for training and the rest for
---- validation. cfg.context: the length of windows, if shorter than the model's `context`.
---- `vocab`: ids must be below it; 0: the size of the vocabulary, or 50257 if unknown. `vocabulary`:
---- that of a checkpoint, instead of a new one from the text. Errors: files that are missing, empty,
+--- cfg: settings (nn.data_fields). cfg.text: UTF-8 files, separated by commas, plain or compressed
+--- (.gz, .zst); of JSON lines (.jsonl) and tables (.csv, .tsv) it is the texts in cfg.field.
+--- cfg.bin is a token file; without both the data is nnlua's own sources. cfg.vocabulary: "char",
+--- "byte", or the folder of a tokenizer; by default a token file uses the tokenizer in its folder.
+--- cfg.val: a validation file of the same kind; without it, the first cfg.split (0.9) of the tokens
+--- are for training and the rest for validation. cfg.context: the length of windows, if shorter
+--- than the model's `context`. `vocab`: ids must be below it; 0: the size of the vocabulary, or
+--- 50257 if unknown. `vocabulary`: that of a checkpoint, instead of a new one from the text.
+--- Examples that are no text: see nn.data{arrays=...}. Errors: files that are missing, empty,
 --- damaged, not UTF-8 ("char"), or too short for a window of context + 1 tokens for training or
 --- validation; ids outside `vocab` (found here in at most 3 seconds, or when they are read).
 ---     local d = nn.data({text = "input.txt", batch = 4}, {context = 8})
@@ -313,8 +228,10 @@ end
 ---     d.vocabulary:decode{3, 11, 8}, d.vocab  --> "The", 30
 function M.data(given, options)
   local cfg = {}
+  local kind = type(given) == "table" and examples.kind_of(given)
+  if kind then return examples.data(given, kind) end
   local checked = type(given) == "table" and getmetatable(given) ~= nil     -- settings of nn.config
-  given = checked and given or arguments.options("data", given, defaults)
+  given = checked and given or arguments.options("data", given, names)
   options = arguments.options("data", options, data_options)
   local context = arguments.whole("data", "context", options.context)
   for name, default in pairs(defaults) do
@@ -326,7 +243,7 @@ function M.data(given, options)
     lib.deny("data.context=%d is more than the model's context of %d", cfg.context, context)
   end
   if cfg.context > 0 then context = cfg.context end
-  local source, val, words = open_sources(cfg, options.vocabulary)
+  local source, val, words = token_source.open(cfg, options.vocabulary)
   local vocab = options.vocab or 0
   if vocab == 0 then vocab = words and words.size or 50257 end
   if words and words.size > vocab then
@@ -359,7 +276,9 @@ function M.data_fields(others)
   local field = config.field
   return config.override("data_fields", {
     text = field(defaults.text,
-                 "UTF-8 text to train on; without text and bin: nnlua's own sources"),
+                 "UTF-8 text to train on, or several, separated by commas; also .jsonl, .csv; "
+                 .. "without text and bin: nnlua's own sources"),
+    field = field(defaults.field, "field of a JSON line or column of a table with the text"),
     bin = field(defaults.bin,
                 "token file of nanoGPT, llm.c or tokens_prepare.lua, instead of a text"),
     val = field(defaults.val,

@@ -3,7 +3,7 @@
 -- a resumed run hides the same.
 local arguments = require "nn.base.arguments"
 local lib = require "nn.base.capi"
-local random = require("nn.data.loader").random
+local random = require("nn.data.random").random
 
 local M = {}
 local IGNORED = -100             -- the target of tokens that are not predicted

@@ -5,7 +5,7 @@
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local lib = require "nn.base.capi"
-local random = require("nn.data.loader").random
+local random = require("nn.data.random").random
 
 local M = {}
 local STREAM = 2 ^ 41            -- separates these random numbers from others

@@ -20,6 +20,7 @@ local M = {}
 M.objects = {
   x = "a tensor", tile = "a tile of a tensor", model = "a module", optim = "an optimizer",
   f = "a compiled function", rate = "a scalar", loader = "a loader of nn.data",
+  scheduler = "a learning-rate scheduler",
   vocabulary = "a vocabulary", tokenizer = "a tokenizer", checkpoint = "a checkpoint",
   run = "a run", nn = "the library", t = "nn.test",
   Model = "a class of nn.decoder, nn.encoder or nn.encoder_decoder",

@@ -46,6 +46,16 @@ local function of_all_ranks(losses, stopped)
   return out
 end
 
+-- The batches of loader:windows(), as lists of tensors, and their numbers of rows.
+local function batches_of(loader, batches)
+  local next_window = loader:windows(batches)
+  return function()
+    local given = {next_window()}
+    local count = table.remove(given)
+    return count and given, count
+  end
+end
+
 -- The losses of this rank's batches, by the number of the batch; the number of rows of every batch;
 -- whether a signal stopped it.
 local function own_losses(f, loader, batches)
@@ -56,16 +66,15 @@ local function own_losses(f, loader, batches)
     for _, t in ipairs(waiting) do t:release() end
     waiting.loss:release()
   end
-  for ids, targets, count in loader:windows(batches) do
+  for given, count in batches_of(loader, batches) do
     rows[#rows + 1] = count
     if (#rows - 1) % ranks.ranks == ranks.rank then
       local before = waiting
-      local loss = f(ids, targets)
+      given.loss = f(unpack(given))
       if before then read() end
-      waiting = {ids, targets, loss = loss, number = #rows}
+      given.number, waiting = #rows, given
     else
-      ids:release()
-      targets:release()
+      for _, t in ipairs(given) do t:release() end
     end
     if engine.interrupted() then return losses, rows, true end
   end
@@ -101,10 +110,14 @@ local function losses_together(f, loader, batches)
     for _, t in ipairs(given) do t:release() end
     given = {}
   end
-  for ids, targets, count in loader:windows(batches) do
+  for batch, count in batches_of(loader, batches) do
     rows[#rows + 1] = count
-    table.insert(given, ids)
-    table.insert(given, targets)
+    if #batch ~= 2 then
+      lib.fail("evaluate: with sharded weights, batches need two fields, not %d; see fields of "
+               .. "nn.data", #batch)
+    end
+    table.insert(given, batch[1])
+    table.insert(given, batch[2])
     if #rows % ranks == 0 then
       read()
       if cluster.interrupted() then return nil end

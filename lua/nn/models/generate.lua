@@ -4,12 +4,12 @@ local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local cluster = require "nn.base.cluster"
 local compile = require "nn.core.compile"
-local data = require "nn.data.loader"
 local evaluate = require "nn.models.evaluate"
 local from_host = require("nn.core.creation").from_host
 local kept = require "nn.models.kept"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
+local random = require("nn.data.random").random
 local sample = require "nn.models.sample"
 local tensor = require "nn.core.tensor"
 
@@ -145,7 +145,7 @@ local function extend(rows, logits, size, options, step)
     local own = logits + (r - 1) * size
     need_numbers(own[0])
     if not row.reason then
-      local u = data.random((options.seed or 0) + r - 1, step)
+      local u = random((options.seed or 0) + r - 1, step)
       local id = sample.draw(penalised(row, own, size, options), size, options, u)
       if options.logprobs then
         row.logprobs[#row.logprobs + 1] = sample.log_probability(own, size, id)

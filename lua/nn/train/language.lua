@@ -1,11 +1,11 @@
 -- What the recipes that train language models share: their settings of the optimizer, the schedule
 -- and the samples, the start from another model, and samples during training.
-local AdamW = require("nn.core.optim").AdamW
 local config = require "nn.io.config"
 local files = require "nn.io.files"
 local generate = require "nn.models.generate"
 local lib = require "nn.base.capi"
 local load = require "nn.models.load"
+local optimizers = require "nn.core.optim"
 local registry = require "nn.models.registry"
 local schedules = require "nn.train.schedule"
 local settings = require "nn.train.settings"
@@ -22,9 +22,11 @@ function M.language_fields(defaults)
     init = field("", "run, checkpoint or Hugging Face folder whose weights, sizes and vocabulary "
                  .. "the training starts from"),
     optim = {
+      kind = field("adamw", "optimizer; lion needs 3 to 10 times lower rates, and as many times "
+                   .. "larger decay", {choices = {"adamw", "adam", "lion"}}),
       lr = field(1e-3, "peak learning rate", {min = 0}),
-      beta1 = field(0.9, "decay of AdamW's first moment", {min = 0, max = 1}),
-      beta2 = field(0.99, "decay of AdamW's second moment", {min = 0, max = 1}),
+      beta1 = field(0.9, "decay of the first moment", {min = 0, max = 1}),
+      beta2 = field(0.99, "decay of the second moment", {min = 0, max = 1}),
       weight_decay = field(0.1, "weight decay of matrices", {min = 0}),
       clip = field(1, "largest gradient norm; 0: no clipping", {min = 0, real = true}),
       rounding = field("nearest", "rounding of bf16 weights; stochastic needs no masters",
@@ -64,12 +66,20 @@ function M.check(cfg)
   end
 end
 
---- optimizer(model, cfg) -> the AdamW of the settings cfg.optim.
+local classes = {adamw = "AdamW", adam = "Adam", lion = "Lion"}
+
+--- optimizer(model, cfg) -> the optimizer of the settings cfg.optim. Errors: a rounding that it
+--- lacks.
 function M.optimizer(model, cfg)
   local o = cfg.optim
-  return AdamW(model, {lr = o.lr, beta1 = o.beta1, beta2 = o.beta2, clip = o.clip,
-                       weight_decay = o.weight_decay, rounding = o.rounding,
-                       skip_nonfinite = true})
+  local rounds = o.kind ~= "lion"
+  if not rounds and o.rounding ~= "nearest" then
+    lib.fail("optim.rounding=%s is for adamw and adam; leave it out, or change optim.kind",
+             o.rounding)
+  end
+  return optimizers[classes[o.kind]](model, {
+    lr = o.lr, beta1 = o.beta1, beta2 = o.beta2, clip = o.clip, weight_decay = o.weight_decay,
+    rounding = rounds and o.rounding or nil, skip_nonfinite = true})
 end
 
 --- schedule(cfg) -> the function from a step to its learning rate.

@@ -1,8 +1,8 @@
 -- Data: windows and splits, vocabularies, the state of a loader, and errors.
 local ffi = require "ffi"
-local data_file = require "nn.data.loader"
 local files = require "nn.io.files"
 local nn = require "nn"
+local random = require("nn.data.random").random
 local t = require "nn.test"
 
 local folder = t.folder()
@@ -109,7 +109,7 @@ end)
 t.case("random numbers are uniform and depend on seed and counter alone", function()
   local sum, square, bins = 0, 0, {}
   for i = 1, 20000 do
-    local x = data_file.random(5, i)
+    local x = random(5, i)
     t.check(x >= 0 and x < 1, "in [0,1)")
     sum, square = sum + x, square + x * x
     local bin = math.floor(x * 10)
@@ -118,8 +118,8 @@ t.case("random numbers are uniform and depend on seed and counter alone", functi
   t.near(sum / 20000, 0.5, {abs = 0.01})                 -- 5 standard deviations
   t.near(square / 20000, 1 / 3, {abs = 0.011})
   for bin = 0, 9 do t.near(bins[bin], 2000, {abs = 220}) end
-  t.same(data_file.random(5, 17), data_file.random(5, 17))
-  t.check(data_file.random(5, 17) ~= data_file.random(6, 17), "another seed")
+  t.same(random(5, 17), random(5, 17))
+  t.check(random(5, 17) ~= random(6, 17), "another seed")
 end)
 
 t.case("a character vocabulary is the sorted UTF-8 characters of the training text", function()
@@ -159,7 +159,8 @@ end)
 t.case("without data, the loader uses nnlua's own sources", function()
   local data = nn.data(settings(), {context = 64})
   t.check(data.own and data.train.count > 100000 and data.vocab > 80, "some hundred kB of text")
-  t.check(data_file.own_text():find("GPT-2 (Radford", 1, true), "models/gpt2.lua is part of it")
+  t.check(require("nn.data.token_source").own_text():find("GPT-2 (Radford", 1, true),
+          "models/gpt2.lua is part of it")
 end)
 
 t.case("ids in a validation file that the tokenizer lacks are detected at once", function()

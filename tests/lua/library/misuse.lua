@@ -58,9 +58,23 @@ t.case("errors for names of PyTorch suggest nnlua's names", function()
   script("print(nn.ones(1) > 2)", "; methods compare the elements of a tensor: x:gt(2)")
 end)
 
+t.case("every suggested name exists", function()
+  local text = require("nn.io.files").read(require("nn.host").root .. "/lua/nn/base/pytorch.lua")
+  text = text:gsub('require "nn%.[^"]*"', "")
+  local count = 0
+  for name in text:gmatch "nn%.([%a_]+)" do
+    t.check(nn[name] ~= nil, name)
+    count = count + 1
+  end
+  for name in text:gmatch "x:([%a_]+)" do t.check(x[name] ~= nil, name) end
+  for name in text:gmatch "model:([%a_]+)" do t.check(GPT2(tiny)[name] ~= nil, name) end
+  t.check(count > 30, "names")
+end)
+
 t.case("rows are numbers, ids are two-dimensional, and a module has a forward", function()
   says(function() return x[true] end, "x[i] is row i, counted from 1; the index is true")
   says(function() return x[0] end, "x[0]: rows count from 1; x[1] is the first one")
+  says(function() return x[3] end, "elements 3 to 3 are not in an axis of size 2")
   t.fails(function() GPT2(tiny)(nn.zeros(3):to "i32") end, "gpt2: the ids are (3); a tensor (b")
   t.fails(function() GPT2(tiny)({{1, 2}}) end, "gpt2: the ids are a table; a tensor (batch")
   local Empty = nn.module "Empty"

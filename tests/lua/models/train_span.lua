@@ -67,7 +67,7 @@ t.case("15 % of the tokens are hidden in spans of 3 on average, nothing else cha
   for _ = 1, 20 do
     local starts = {}
     for row = 1, 8 do
-      local drawn = require("nn.data.loader").random(0, data.train.counter * 8 + row)
+      local drawn = require("nn.data.random").random(0, data.train.counter * 8 + row)
       starts[row] = math.floor(drawn * (data.train.count - length))
     end
     local x, y = data.train:batch()

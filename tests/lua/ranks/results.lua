@@ -65,6 +65,10 @@ t.case("2 ranks without clipping and with microbatches give the bits of one proc
   same_bits(2, "shards=2 accum=4 clip=0 steps=4")
 end)
 
+t.case("2 ranks that keep a part of the weights each train with Lion to the bits of one", function()
+  same_bits(2, "shards=2 shard=weights optim=Lion dtype=bf16")
+end)
+
 local function sum_of(messages, name)
   local sum = 0
   for bytes in messages:gmatch(name .. " (%d+)") do sum = sum + tonumber(bytes) end

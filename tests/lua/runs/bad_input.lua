@@ -58,10 +58,10 @@ t.case("missing, empty and too short data", function()
   write_ids("enough.bin", 100)
   write("odd.bin", "abc")
   says("data.text=none.txt", "cannot read data.text 'none.txt': No such file or directory")
-  says("data.text=/tmp", "data.text '/tmp' is a folder; convert it with "
-       .. "recipes/tokens_prepare.lua, then use data.bin")
-  says("data.text=text.txt.gz", "data.text 'text.txt.gz' is compressed; convert it with "
-       .. "recipes/tokens_prepare.lua, then use data.bin")
+  says("data.text=/tmp", "data.text '/tmp' is a folder; convert its files: nnlua "
+       .. "recipes/tokens_prepare.lua input=/tmp out=data; then use data.bin=data/train.bin "
+       .. "data.val=data/val.bin")
+  says("data.text=none.txt.gz", "cannot read data.text 'none.txt.gz': No such file or directory")
   says("data.text=empty.txt", "data.text 'empty.txt' is empty")
   says("data.text=short.txt", "data.text 'short.txt', validation part: 10 tokens are too few for a "
        .. "context of 16, which needs at least 17; give more data, a smaller model.context, or a "

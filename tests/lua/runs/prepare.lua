@@ -5,6 +5,7 @@ local host = require "nn.host"
 local nn = require "nn"
 local prepare = require "nn.data.prepare"
 local stream = require "nn.io.stream"
+local texts = require "nn.data.texts"
 local t = require "nn.test"
 local token_file = require "nn.data.token_file"
 
@@ -25,7 +26,7 @@ local function run(settings)
   local cfg = {tokenizer = tokenizer, out = path "out", format = "nanogpt", val = 0, seed = 1,
                field = "text", separator = "<|endoftext|>"}
   for name, value in pairs(settings) do cfg[name] = value end
-  cfg.sources = prepare.sources(cfg.input, "txt,jsonl")
+  cfg.sources = texts.sources(cfg.input, "txt,jsonl")
   return prepare.prepare(cfg)
 end
 
@@ -148,7 +149,7 @@ t.case("an error in the input names file and line, and leaves no folder", functi
           "val=1e-06 leaves no text for validation")
   t.check(not files.exists(path "none"), "it leaves no folder")
   t.fails(function() run {input = path "nothing"} end, "No such file")
-  t.fails(function() prepare.sources(path "", "xyz") end, "no file with an extension of xyz")
+  t.fails(function() texts.sources(path "", "xyz") end, "no file with an extension of xyz")
   t.fails(function() run {input = path "a.txt", separator = "<|x|>"} end,
           "has no special token '<|x|>'")
 end)

@@ -6,7 +6,7 @@ package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. 
 local checksums = require "checksums"
 local given = {shards = "1", steps = "3", accum = "1", batch = "8", clip = "1", fail = "",
                shard = "optimizer", dtype = "f32", layers = "2", embd = "64", ram = "0",
-               disk = "", slots = "0"}
+               disk = "", slots = "0", optim = "AdamW"}
 for _, word in ipairs(arg) do
   local name, value = word:match "^(%w+)=(.*)$"
   given[name] = value
@@ -23,8 +23,8 @@ nn.seed(7)
 nn.cluster {shards = tonumber(given.shards), shard = given.shard}
 local model = GPT2 {layers = tonumber(given.layers), heads = 2, embd = tonumber(given.embd),
                     context = 32, vocab = 96, dropout = 0.1, dtype = given.dtype}
-local optim = nn.AdamW(model, {lr = 1e-3, clip = tonumber(given.clip), weight_decay = 0.1,
-                               skip_nonfinite = given.clip ~= "0"})
+local optim = nn[given.optim](model, {lr = 1e-3, clip = tonumber(given.clip), weight_decay = 0.1,
+                                      skip_nonfinite = given.clip ~= "0"})
 local step = nn.compile(function(ids, targets)
   local loss = nn.accumulate(model, tonumber(given.accum), ids, targets)
   return loss, optim:step()

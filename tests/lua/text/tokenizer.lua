@@ -125,11 +125,11 @@ end)
 
 t.case("10,000 random byte strings round-trip", function()
   local tokenizer = learned()
-  local data = require "nn.data.loader"
+  local random = require("nn.data.random").random
   local drawn = 0
   local function below(n)
     drawn = drawn + 1
-    return math.floor(data.random(7, drawn) * n)
+    return math.floor(random(7, drawn) * n)
   end
   local alphabets = {"\0\255", " \n'sa1\195\169", "\127\128\191\192\194\224\237\240\244\245\160"}
   for i = 1, 10000 do
