@@ -1,4 +1,5 @@
 -- `nnlua --health`: reports the parts of this machine that nnlua uses, with advice on each problem.
+local computer = require "nn.measure.computer"
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local nn = require "nn"
@@ -12,12 +13,14 @@ ffi.cdef [[
 ]]
 
 local M = {}
-local problems = 0
+local text_of, line_of = computer.text_of, computer.line_of
+local problems, notes = 0, 0
 
 local function heading(text) print("\n" .. text) end
 local function fine(format, ...) print("  ok    " .. format:format(...)) end
 -- Reports a fact that may need attention, with advice.
 local function note(advice, format, ...)
+  notes = notes + 1
   print("  note  " .. format:format(...))
   print("        -> " .. advice)
 end
@@ -29,14 +32,6 @@ local function judge(good, advice, format, ...)
   print("        -> " .. advice)
 end
 
-local function text_of(path)
-  local file = io.open(path)
-  local text = file and file:read "*a"
-  if file then file:close() end
-  return text or ""
-end
-
-local function line_of(path) return text_of(path):match "^[^\n]*" end
 local function is_writable(path) return ffi.C.access(path, 2) == 0 end
 
 -- The value of an environment variable; nil if it is unset or empty.
@@ -45,36 +40,13 @@ local function setting(name)
   return value ~= "" and value or nil
 end
 
--- Returns the fields of the first processor in /proc/cpuinfo, the number of processors, and their
--- highest clock in GHz (0: unknown).
-local function processor()
-  local info = text_of "/proc/cpuinfo"
-  local fields = {}
-  for name, value in info:gmatch "([^\n:]-)%s*:%s*([^\n]*)" do
-    fields[name] = fields[name] or value
-  end
-  local count = select(2, info:gsub("processor%s*:", ""))
-  local now = tonumber(fields["cpu MHz"] or "") or 0
-  local most = tonumber(line_of "/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq") or 0
-  return fields, count, math.max(now / 1e3, most / 1e6)
-end
-
--- The number of cores that the control group allows, or nil.
-local function allowed_cores()
-  local quota, period = line_of("/sys/fs/cgroup/cpu.max"):match "^(%d+) (%d+)"
-  if quota then return tonumber(quota) / tonumber(period) end
-  local old = tonumber(line_of "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-  if old and old > 0 then
-    return old / (tonumber(line_of "/sys/fs/cgroup/cpu/cpu.cfs_period_us") or 100000)
-  end
-end
-
 local function check_processor()
   heading "Processor"
-  local fields, count, ghz = processor()
+  local fields, count, ghz = computer.processor()
   local workers = nn.workers()
   fine("%s, %d hardware threads, %.1f GHz", fields["model name"] or "unknown", count, ghz)
-  local allowed = math.min(allowed_cores() or math.huge, count)
+  fine("matrix units: %s", computer.matrix_units(fields))
+  local allowed = math.min(computer.allowed_cores() or math.huge, count)
   judge(allowed >= workers - 0.01,
         ("start with NNLUA_CPUS=%d, or allow the container more"):format(
           math.max(1, math.floor(allowed))),
@@ -99,6 +71,17 @@ end
 -- one of them). Some processors have one AVX-512 unit, or lower the clock while it runs.
 local per_cycle = {avx512 = 64, avx2 = 32, baseline = 8}
 
+--- nominal(rate, workers, ghz, isa) -> the nominal peak in GFLOP/s (0: unknown) and a text that
+--- compares the rate of products with it. The true clock may be higher than the stated one.
+function M.nominal(rate, workers, ghz, isa)
+  local peak = workers * ghz * (per_cycle[isa] or per_cycle.baseline)
+  if peak == 0 then return 0, "the clock of the processor is unknown" end
+  local of = ("nominal (%.0f: %s, %.1f GHz, %s)"):format(peak, units.count(workers, "worker"), ghz,
+                                                         isa)
+  if rate > peak then return peak, ("above %s: the clock is higher than stated"):format(of) end
+  return peak, ("%.0f%% of %s"):format(100 * rate / peak, of)
+end
+
 local function check_blas(ghz)
   heading "Matrix products"
   local blas = nn.version():match "BLAS ([^\n]*)"
@@ -117,12 +100,11 @@ local function check_blas(ghz)
   else
     fine("%s", products)
   end
-  local workers = nn.workers()
-  local rate, peak = nn.product_gflops(), workers * ghz * (per_cycle[isa] or 8)
+  local rate = nn.product_gflops()
+  local peak, share = M.nominal(rate, nn.workers(), ghz, isa)
   judge(peak == 0 or rate > 0.45 * peak,
         "check for other programs (top), cores shared by workers, and BLAS's name of the processor",
-        "sgemm %.0f GFLOP/s, %.0f%% of the peak of %d workers at %.1f GHz with %s", rate,
-        peak > 0 and 100 * rate / peak or 0, workers, ghz, isa)
+        "sgemm %.0f GFLOP/s, %s", rate, share)
 end
 
 local function check_starpu()
@@ -213,6 +195,15 @@ local function check_terminal()
   end
 end
 
+--- verdict(problems, notes) -> the last line of the report.
+function M.verdict(found, noted)
+  if found + noted == 0 then return "All is well." end
+  local texts = {}
+  if found > 0 then texts[1] = units.count(found, "problem") end
+  if noted > 0 then texts[#texts + 1] = units.count(noted, "note") end
+  return table.concat(texts, " and ") .. (found > 0 and " found." or ", no problem found.")
+end
+
 --- run(): prints the report and ends the program, with status 1 if it found a problem.
 function M.run()
   print(nn.version():match "^[^\n]*")
@@ -226,7 +217,7 @@ function M.run()
   end
   check_disk(os.getenv "TMPDIR" or "/tmp", "temporary files")
   check_terminal()
-  print("\n" .. (problems == 0 and "All is well." or units.count(problems, "problem") .. " found."))
+  print("\n" .. M.verdict(problems, notes))
   os.exit(problems == 0)
 end
 

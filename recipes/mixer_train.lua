@@ -118,7 +118,7 @@ for n in run:steps() do
   optim.lr = lr(n)
   run:record(step(train:batch()))
   run:every(cfg.eval_every, function()
-    run:report {val_loss = nn.evaluate(net, val), accuracy = accuracy()}
+    run:report {val_loss = run:validate(net, val), accuracy = accuracy()}
   end)
 end
-run:done {val_loss = nn.evaluate(net, val), accuracy = accuracy()}
+run:done {val_loss = run:validate(net, val), accuracy = accuracy()}

@@ -73,10 +73,10 @@ for step in run:steps() do
   optim.lr = lr(step)
   run:record(train_step(data.train:batch()))
   run:every(cfg.eval_every, function()
-    run:report {val_loss = nn.evaluate(net, data.val, cfg.eval_batches)}
+    run:report {val_loss = run:validate(net, data.val, cfg.eval_batches)}
   end)
   run:every(cfg.sample_every, sample)
 end
-local val_loss = nn.evaluate(net, data.val, cfg.final_batches)
+local val_loss = run:validate(net, data.val, cfg.final_batches)
 if cfg.sample_every == 0 or cfg.steps % cfg.sample_every > 0 then sample() end
 run:done {val_loss = val_loss}

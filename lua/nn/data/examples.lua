@@ -189,7 +189,8 @@ function Loader:batch()
 end
 
 -- loader:windows(batches) -> iterator of the fields of a batch and its number of rows, over all
--- examples in order; `batches` (0: all) limits their number: evenly spaced, always the same ones.
+-- examples in order; the number of its batches, and that of all batches (both nil for a stream).
+-- `batches` (0: all) limits their number: evenly spaced, always the same ones.
 function Loader:windows(batches)
   batches = arguments.whole("windows", "the number of batches", batches or 0, 0)
   local all = self.count or math.huge
@@ -212,7 +213,7 @@ function Loader:windows(batches)
     out[count + 1], queued = rows_of(out[1]), queued - 1
     if out[count + 1] < self.rows then used = pushed end           -- the last one of a stream
     return unpack(out, 1, count + 1)
-  end
+  end, self.count and math.ceil(used / self.rows), self.count and math.ceil(all / self.rows)
 end
 
 -- Reads the first example, so that errors are found at once. Plans need the form of its fields.

@@ -95,8 +95,8 @@ function Loader:peek()
 end
 
 --- loader:windows(batches) -> iterator of ids, targets, rows over the loader's tokens in order, in
---- windows that do not overlap; the last batch may have fewer rows. `batches` (0: all) limits their
---- number: evenly spaced, always the same ones.
+--- windows that do not overlap; the number of its batches, of which the last may have fewer rows;
+--- and that of all batches. `batches` (0: all) limits their number: evenly spaced, always the same.
 ---     local rows = 0
 ---     for ids, targets, count in data.val:windows(3) do rows = rows + count end
 ---     rows  --> 6
@@ -115,7 +115,7 @@ function Loader:windows(batches)
     local ids, targets = windows_at(self, starts, done)
     done = done + #starts
     return ids, targets, #starts
-  end
+  end, math.ceil(used / self.batch_size), math.ceil(all / self.batch_size)
 end
 
 --- loader:inputs(rows) -> tensors like those of a batch of `rows` windows, for plans.

@@ -46,10 +46,15 @@ local function of_all_ranks(losses, stopped)
   return out
 end
 
--- The batches of loader:windows(), as lists of tensors, and their numbers of rows.
-local function batches_of(loader, batches)
-  local next_window = loader:windows(batches)
+-- The batches of loader:windows(batches), as lists of tensors, and their numbers of rows. Calls
+-- progress(done, total, all), if given, whenever it has returned `done` batches of `total`; the
+-- loader has `all` (nil: unknown).
+local function batches_of(loader, batches, progress)
+  local next_window, total, all = loader:windows(batches)
+  local done = -1
   return function()
+    done = done + 1
+    if progress then progress(done, total, all) end
     local given = {next_window()}
     local count = table.remove(given)
     return count and given, count
@@ -58,7 +63,7 @@ end
 
 -- The losses of this rank's batches, by the number of the batch; the number of rows of every batch;
 -- whether a signal stopped it.
-local function own_losses(f, loader, batches)
+local function own_losses(f, loader, batches, progress)
   local ranks, losses, rows = cluster.ranks(), {}, {}
   local waiting                            -- the previous batch, read while this one is computed
   local function read()
@@ -66,7 +71,7 @@ local function own_losses(f, loader, batches)
     for _, t in ipairs(waiting) do t:release() end
     waiting.loss:release()
   end
-  for given, count in batches_of(loader, batches) do
+  for given, count in batches_of(loader, batches, progress) do
     rows[#rows + 1] = count
     if (#rows - 1) % ranks.ranks == ranks.rank then
       local before = waiting
@@ -100,7 +105,7 @@ local function loss_function_of_all_ranks(model)
 end
 
 -- The losses of all batches and their numbers of rows; nil after a stop signal.
-local function losses_together(f, loader, batches)
+local function losses_together(f, loader, batches, progress)
   local ranks, losses, rows, given = cluster.ranks().ranks, {}, {}, {}
   local function read()
     for _, loss in ipairs {f(unpack(given))} do
@@ -110,7 +115,7 @@ local function losses_together(f, loader, batches)
     for _, t in ipairs(given) do t:release() end
     given = {}
   end
-  for batch, count in batches_of(loader, batches) do
+  for batch, count in batches_of(loader, batches, progress) do
     rows[#rows + 1] = count
     if #batch ~= 2 then
       lib.fail("evaluate: with sharded weights, batches need two fields, not %d; see fields of "
@@ -127,23 +132,25 @@ local function losses_together(f, loader, batches)
   return losses, rows
 end
 
-local function all_losses(model, loader, batches)
+local function all_losses(model, ...)
   if cluster.shards_weights() then
-    return M.eval_mode(losses_together, loss_function_of_all_ranks(model), loader, batches)
+    return M.eval_mode(losses_together, loss_function_of_all_ranks(model), ...)
   end
-  local own, rows, stopped = M.eval_mode(own_losses, compiled_form(model), loader, batches)
+  local own, rows, stopped = M.eval_mode(own_losses, compiled_form(model), ...)
   return of_all_ranks(own, stopped), rows
 end
 
---- nn.evaluate(model, loader, batches) -> mean loss over the windows of a loader, always the same
---- ones; `batches` (0 or nil: all) limits their number. All ranks must call it, because each
---- computes some of the batches. Returns nil after a stop signal.
+--- nn.evaluate(model, loader, batches, progress) -> mean loss over the windows of a loader, always
+--- the same ones; `batches` (0 or nil: all) limits their number. All ranks must call it, because
+--- each computes some of the batches. Calls progress(done, total, all), if given, before each batch
+--- and after the last one, with the numbers of batches done, to do, and of the loader. Returns nil
+--- after a stop signal.
 ---     nn.evaluate(model, data.val, 4)  --> 5.6
-function M.evaluate(model, loader, batches)
+function M.evaluate(model, loader, batches, progress)
   arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")
   arguments.need(type(loader) == "table" and loader.windows, "evaluate", "the loader", loader,
                  "data.train or data.val of nn.data is needed")
-  local losses, rows = all_losses(model, loader, batches)
+  local losses, rows = all_losses(model, loader, batches, progress)
   if not losses then return nil end
   local sum, total = 0, 0
   for number, count in ipairs(rows) do

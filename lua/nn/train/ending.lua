@@ -2,10 +2,13 @@
 -- loop. The program calls nn.host.failed(message) for each error that ends a script or an input at
 -- the prompt, and nn.host.before_input() before each input.
 local cluster = require "nn.base.cluster"
+local command = require "nn.train.command"
 local engine = require "nn.base.engine"
 local ffi = require "ffi"
+local files = require "nn.io.files"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
+local units = require "nn.base.units"
 
 ffi.cdef "int usleep(unsigned microseconds);"
 
@@ -13,27 +16,6 @@ local M = {}
 local active                     -- the run that trains now
 local HANG_SECONDS = 5           -- to wait for a checkpoint's file while a task hangs
 local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in a row end the run
-
--- The command that resumes from the last checkpoint.
-local function resume_command(self)
-  if not arg or not arg[0] then return ("resume=auto out=%s"):format(self.out) end
-  local first = 0
-  while arg[first - 1] do first = first - 1 end
-  local words = {arg[first], arg[0]}
-  for _, word in ipairs(arg) do
-    if not word:find "^resume=" and not word:find "^out=" then words[#words + 1] = word end
-  end
-  if cluster.several() then
-    table.insert(words, 2, "--ranks")
-    table.insert(words, 3, tostring(cluster.ranks().ranks))
-  end
-  words[#words + 1] = "out=" .. self.out
-  words[#words + 1] = "resume=auto"
-  for i, word in ipairs(words) do
-    if word:find "[^%w_./=,:@%%+-]" then words[i] = "'" .. word:gsub("'", "'\\''") .. "'" end
-  end
-  return table.concat(words, " ")
-end
 
 --- watch(run): the run trains from now on, and an error ends it.
 function M.watch(run) active, host.failed, host.before_input = run, M.failed, M.before_input end
@@ -81,6 +63,18 @@ function M.asked()
   return found
 end
 
+--- say_done(run, elapsed, text): prints the end of a run after `elapsed` seconds, with its last
+--- numbers and the command that trains on.
+function M.say_done(run, elapsed, text)
+  local parts = {units.duration(run.seconds) .. " of training"}
+  if run.validating then parts[2] = units.duration(run.validating) .. " of validation" end
+  run:say(("done after %s (%s)%s; saved in %s"):format(
+    units.duration(elapsed), table.concat(parts, ", "), text ~= "" and ": " .. text or "",
+    run.saver.path), "bold")
+  run:say("curves in " .. files.join(run.out, "report.html"))
+  run:say(("to train on:\n  %s steps=%d"):format(command.resume(run.out), 2 * run.cfg.steps))
+end
+
 --- stop(run): ends a saved run after a stop signal: raises an error; the program then exits with
 --- 128 + the signal's number.
 function M.stop(run)
@@ -89,7 +83,7 @@ function M.stop(run)
   host.clear_signals()
   M.before_error(run)
   lib.fail("stopped after step %d, which is saved in %s; to resume:\n  %s", run.step,
-           run.saver.path, resume_command(run))
+           run.saver.path, command.resume(run.out))
 end
 
 --- finite(x) -> whether a number is neither NaN nor infinite.
@@ -161,7 +155,8 @@ function M.failed(message)
     local text = lost .. (named and "" or newest)
     return text ~= "" and text:gsub("\n$", "") or nil
   end
-  return lost .. (named and "To resume:\n  " or newest .. "; to resume:\n  ") .. resume_command(run)
+  return lost .. (named and "To resume:\n  " or newest .. "; to resume:\n  ")
+    .. command.resume(run.out)
 end
 
 return M

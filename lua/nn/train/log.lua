@@ -1,7 +1,8 @@
 -- The output of a run: a progress line (updated in place on a terminal; plain lines elsewhere and
--- with TERM=dumb), metrics.jsonl (a JSON object per event), event files for TensorBoard, and
--- report.html.
+-- with TERM=dumb), metrics.jsonl (a JSON object per event), event files for TensorBoard,
+-- report.html, and metrics.csv at the end.
 local cluster = require "nn.base.cluster"
+local csv = require "nn.train.csv"
 local curves = require "nn.plot.curves"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
@@ -172,22 +173,50 @@ function Log:wants_progress()
   return self.tty and engine.now() - self.last > 0.1
 end
 
+-- Replaces the progress line of the terminal.
+local function replace_line(self, line)
+  io.write("\r", line, "\27[K")
+  if self.live then draw_live(self, line) end
+  io.flush()
+  self.shown, self.last = #line, engine.now()
+end
+
+local SLOW = 10                  -- seconds between lines about a validation without a terminal
+
+--- log:validating(done, total, seconds): shows that `done` batches of a validation were computed
+--- within `seconds`; total: nil if unknown.
+function Log:validating(done, total, seconds)
+  if done == 0 then self.validation_due = SLOW end
+  local line = ("validating: batch %d%s"):format(done, total and " of " .. total or "")
+  if total and done > 0 then
+    line = ("%s  eta %s"):format(line, units.duration(seconds * (total - done) / done))
+  end
+  if self:wants_progress() then return replace_line(self, line) end
+  if self.tty or done == total or seconds < self.validation_due then return end
+  self.validation_due = seconds + SLOW
+  self:say(line)
+end
+
 --- log:progress(fields): shows step, steps, loss, lr, grad_norm, ms, tokens_per_s, mfu, memory
 --- (bytes), disk_read and disk_written (bytes per step), stalled (a share) and eta (seconds). On a
 --- terminal, it replaces the previous progress line.
 function Log:progress(fields)
   if not self.tty then return self:say(M.line(fields)) end
-  local line = M.line(fields, (terminal.size()) - 1)
-  io.write("\r", line, "\27[K")
-  if self.live then
-    self.live:add("loss", fields.step, fields.loss)
-    draw_live(self, line)
-  end
-  io.flush()
-  self.shown, self.last = #line, engine.now()
+  if self.live then self.live:add("loss", fields.step, fields.loss) end
+  replace_line(self, M.line(fields, (terminal.size()) - 1))
 end
 
---- log:close(): ends the progress line, updates the report, and closes the files.
+-- Writes metrics.csv. A failure prints a warning and does not end the run.
+local function write_csv(self)
+  local good, problem = lib.protected(function()
+    files.write(files.join(self.folder, "metrics.csv"), csv.text {metrics.read(self.folder)})
+  end)
+  if not good and lib.is_interrupt(problem) then error(problem, 0) end
+  if not good then self:say("warning: no metrics.csv: " .. tostring(problem)) end
+end
+
+--- log:close(): ends the progress line, updates the report, writes metrics.csv, and closes the
+--- files.
 function Log:close()
   if self.shown > 0 then io.write(self.below > 0 and "\27[J\n" or "\n") end
   io.flush()
@@ -195,6 +224,7 @@ function Log:close()
   if self.metrics then
     self.report_from = self.report_from ~= math.huge and 0 or nil
     self:refresh_report(true)
+    write_csv(self)
     self.metrics:close()
     self.board:close()
   end

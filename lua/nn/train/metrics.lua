@@ -4,12 +4,14 @@ local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local schema = require "nn.io.schema"
 local units = require "nn.base.units"
+local validation = require "nn.train.validation"
 
 ffi.cdef "int getpid(void);"
 
 local M = {}
-local curves = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "memory", "disk_read",
-                "disk_written", "disk_busy", "stalled"}
+--- The curves of events of steps, in the order of reports.
+M.curves = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "memory", "disk_read",
+            "disk_written", "disk_busy", "stalled"}
 
 -- Field 22 of /proc/PID/stat, the start time of the process: distinguishes it from a later process
 -- with the same PID.
@@ -58,8 +60,15 @@ local at_step = {step = schema.whole()}
 local moved = schema.fields {seconds = number, read = number, written = number}     -- of a step
 local disk = schema.fields {seconds = number, read = number, written = number, stalled = number,
                             total = number, per_day = number}
+local validated = schema.fields {batches = schema.whole(), all = optional(schema.whole()),
+                                 seconds = number}
+local described = schema.fields {
+  command = optional(text), host = optional(text), processor = optional(text),
+  workers = optional(text), starpu = optional(text), blas = optional(text), dtype = optional(text),
+}
 local start = {step = schema.whole(), parameters = optional(number), time = optional(text),
-               planned = optional(moved),
+               planned = optional(moved), about = optional(described), version = optional(text),
+               product_gflops = optional(number),
                process = optional(schema.fields {pid = schema.whole(), start = optional(text)})}
 
 -- The fields of each event of metrics.jsonl. A line with missing or wrong fields is skipped, such
@@ -69,11 +78,12 @@ local checks = {
   first_step = {step = schema.whole(), seconds = number},
   step = {step = schema.whole(), seconds = optional(number), ms = optional(number),
           tokens_per_s = optional(number), disk_total = optional(number)},
-  rate = {step = schema.whole(), product_gflops = number, was = number}, eval = at_step,
+  rate = {step = schema.whole(), product_gflops = number, was = number},
+  eval = {step = schema.whole(), validation = optional(validated)},
   sample = {step = schema.whole(), text = text}, nan = at_step, error = at_step,
   stopped = {step = schema.whole(), disk = optional(disk)},
   done = {step = schema.whole(), val_loss = optional(number), tokens_per_s = optional(number),
-          disk = optional(disk)},
+          seconds = optional(number), validation = optional(validated), disk = optional(disk)},
 }
 for event, fields in pairs(checks) do checks[event] = schema.fields(fields) end
 
@@ -93,6 +103,7 @@ function readers.start(run, event)
   run.before = run.seconds                            -- seconds of earlier processes
   run.process, run.parameters, run.time, run.version = event.process, event.parameters,
     run.time or event.time, event.version
+  run.about, run.gflops = event.about or {}, event.product_gflops
   run.state, run.planned, run.disk = nil, event.planned, nil
   run.first_step, run.ms, run.tokens_per_s = nil, nil, nil
   run.written_before = run.written                    -- to the disk, by earlier processes
@@ -102,6 +113,7 @@ readers.resume = readers.start
 
 -- The machine was measured again, because other programs had disturbed the first measurement.
 function readers.rate(run, event)
+  run.gflops = event.product_gflops
   local values = event.product_gflops > 0 and run.series.mfu and run.series.mfu.value or {}
   for i = (run.measured or 0) + 1, #values do
     values[i] = values[i] * event.was / event.product_gflops
@@ -112,7 +124,7 @@ function readers.first_step(run, event) run.first_step = event.seconds end
 
 function readers.step(run, event)
   run.step, run.seconds = event.step, run.before + (event.seconds or 0)
-  for _, name in ipairs(curves) do add(run, name, event.step, run.seconds, event[name]) end
+  for _, name in ipairs(M.curves) do add(run, name, event.step, run.seconds, event[name]) end
   run.ms, run.tokens_per_s = event.ms or run.ms, event.tokens_per_s or run.tokens_per_s
   if event.disk_total then run.written = (run.written_before or 0) + event.disk_total end
 end
@@ -123,7 +135,16 @@ local function set_disk(run, disk_use)
   if disk_use then run.written = (run.written_before or 0) + disk_use.total end
 end
 
-function readers.eval(run, event) add(run, "val_loss", event.step, run.seconds, event.val_loss) end
+-- Counts the time of a validation.
+local function add_validation(run, found)
+  if found then run.validating = (run.validating or 0) + found.seconds end
+end
+
+function readers.eval(run, event)
+  add(run, "val_loss", event.step, run.seconds, event.val_loss)
+  run.validation = event.validation or run.validation
+  add_validation(run, event.validation)
+end
 
 function readers.sample(run, event)
   table.insert(run.samples, {step = event.step, text = event.text})
@@ -134,7 +155,8 @@ function readers.done(run, event)
   run.tokens_per_s = event.tokens_per_s or run.tokens_per_s
   set_disk(run, event.disk)
   local series = run.series.val_loss
-  if not series or series.step[#series.step] ~= event.step then readers.eval(run, event) end
+  if not series or series.step[#series.step] ~= event.step then return readers.eval(run, event) end
+  add_validation(run, event.validation)
 end
 function readers.stopped(run, event)
   run.state, run.step = "stopped", event.step
@@ -170,12 +192,13 @@ end
 --- read(folder) -> run: name, folder, state ("running", "done", "stopped", "failed" or "ended
 --- early"), step, steps, parameters, time (of its start), seconds of training, series {loss =
 --- {step=, seconds=, value=} lists, ...}, samples {{step=, text=}, ...}, config (config.json), best
---- {value=, step=} of the validation loss. Errors: a folder without a run.
+--- {value=, step=} of the validation loss, validation (its batches), about {command=, host=, ...}
+--- and gflops of the newest process. Errors: a folder without a run.
 function M.read(folder)
   local path = files.join(folder, "metrics.jsonl")
   if not files.exists(path) then lib.fail("'%s' contains no run (no metrics.jsonl)", folder) end
   local run = {name = folder:gsub("/+$", ""):gsub("^%./", ""), folder = folder, series = {},
-               samples = {}, step = 0, seconds = 0, before = 0}
+               samples = {}, step = 0, seconds = 0, before = 0, about = {}}
   for line in files.read(path):gmatch "[^\n]+" do
     local event = event_of(line)
     if event then readers[event.event](run, event) end
@@ -224,15 +247,36 @@ function M.facts(run)
   fact("state", "%s", run.state)
   fact("step", run.steps and "%d of %d" or "%d", run.step, run.steps)
   fact("loss", "%.4f", last(run.series.loss))
-  fact("lowest validation loss", "%.4f at %d", run.best and run.best.value,
-       run.best and run.best.step)
-  fact("final validation loss", "%.4f", run.done and run.done.val_loss)
+  local function by(found)
+    return found and (" (%s)"):format(validation.label(found)) or ""
+  end
+  fact("lowest validation loss", "%.4f at step %d%s", run.best and run.best.value,
+       run.best and run.best.step, by(run.validation))
+  fact("final validation loss", "%.4f%s", run.done and run.done.val_loss,
+       run.done and by(run.done.validation))
   fact("parameters", "%s", run.parameters and units.number(run.parameters))
   fact("tokens/s", "%s", run.tokens_per_s and units.number(run.tokens_per_s))
   fact("first step", "%s", run.first_step and units.seconds(run.first_step))
   fact("training", "%s", run.seconds > 0 and units.duration(run.seconds))
+  fact("validation", "%s", run.validating and units.duration(run.validating))
   disk_facts(run, fact)
   fact("began", "%s", run.time and run.time:gsub("T", " "):gsub("Z", " UTC"))
+  return list
+end
+
+--- about(run) -> {{name, text}, ...}: how the run was started, where, and by which versions.
+function M.about(run)
+  local about, list = run.about, {}
+  local version = run.version and run.version:gsub("^nnlua ", "")
+  local rate = run.gflops and about.dtype and ("%s GFLOP/s in %s: 100%% of the MFU"):format(
+    units.number(run.gflops), about.dtype)
+  for _, entry in ipairs {
+    {"command", about.command}, {"host", about.host}, {"processor", about.processor},
+    {"workers", about.workers}, {"matrix products", rate}, {"nnlua", version},
+    {"StarPU", about.starpu}, {"BLAS", about.blas},
+  } do
+    if entry[2] then list[#list + 1] = entry end
+  end
   return list
 end
 

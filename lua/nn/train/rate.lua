@@ -1,6 +1,7 @@
 -- The speed of a run: time per step over a window of its last steps, and its MFU. The first step of
 -- the process does not count, because it also records the step and plans its transfers.
 local cluster = require "nn.base.cluster"
+local kept_rate = require "nn.train.kept_rate"
 local lib = require "nn.base.capi"
 local profile = require "nn.measure.profile"
 local tensor = require "nn.core.tensor"
@@ -15,15 +16,20 @@ local SIZE = 1024                -- of the measured products
 local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end
 
 --- new(model, data) -> the meter of a training of `model` on the loader `data` (nil: none).
---- Measures the machine's rate of matrix products in the model's dtype, `gflops`, unless the FLOPs
---- of the model are unknown; with several ranks, that of one rank, and its share of the FLOPs.
+--- `gflops` is the machine's rate of matrix products in the model's dtype, by kept_rate.lua, unless
+--- the FLOPs of the model are unknown; with several ranks, that of one rank, and its share of the
+--- FLOPs.
 function M.new(model, data)
   local self = setmetatable({marks = {}, due = 0, again = AGAIN}, Rate)
   self.tokens = data and data:batch_tokens()
   self.flops = data and model.flops_per_token and model:flops_per_token(data.context, data.answer)
   if self.flops then self.flops = self.flops / cluster.ranks().ranks end
   self.dtype = model.config and model.config.dtype or "f32"
-  if self.flops then self.gflops = tensor.scope(profile.reference_gflops, SIZE, self.dtype) end
+  if self.flops then
+    self.gflops = kept_rate.find(self.dtype, function()
+      return tensor.scope(profile.reference_gflops, SIZE, self.dtype)
+    end)
+  end
   return self
 end
 
@@ -90,6 +96,7 @@ function Rate:measure(achieved)
   if not good and lib.is_interrupt(found) then error(found, 0) end
   if good and found > was then
     self.gflops = found
+    kept_rate.keep(self.dtype, found)
     return {product_gflops = found, was = was}
   end
   self.again = 2 * self.again

@@ -1,5 +1,6 @@
 -- Writes report.html: a self-contained page with the curves, samples and settings of one or several
 -- runs. The template is report_page.html; this file inserts the data.
+local csv = require "nn.train.csv"
 local files = require "nn.io.files"
 local metrics = require "nn.train.metrics"
 local tables = require "nn.base.tables"
@@ -37,7 +38,43 @@ local function flat(config, prefix, list)
   return list
 end
 
-local function page_data(run)
+-- The names of runs without what all of them begin with, up to a separator that is not within a
+-- number: "a" and "b" of runs/a and runs/b.
+local function short_names(runs)
+  local names, common = {}, runs[1] and runs[1].name or ""
+  for i, run in ipairs(runs) do
+    while run.name:sub(1, #common) ~= common do common = common:sub(1, -2) end
+    names[i] = run.name
+  end
+  if #names < 2 then return names end
+  local cut = #(common:gsub("%de%-[^/_-]*$", ""):match "^.*[/_-]" or "")
+  for i, name in ipairs(names) do names[i] = #name > cut and name:sub(cut + 1) or name end
+  return names
+end
+
+-- Makes the MFU of runs that began the same way on one machine relative to one rate, the highest.
+local function align_rates(runs)
+  local highest = {}
+  local function key(run)
+    local about = run.about
+    return run.gflops and run.gflops > 0 and about.dtype
+      and table.concat({about.host or "", about.processor or "", about.workers or "",
+                        about.dtype}, "\n")
+  end
+  for _, run in ipairs(runs) do
+    local machine = key(run)
+    if machine then highest[machine] = math.max(highest[machine] or 0, run.gflops) end
+  end
+  for _, run in ipairs(runs) do
+    local most, mfu = highest[key(run) or 0], run.series.mfu
+    for i, value in ipairs(most and mfu and mfu.value or {}) do
+      mfu.value[i] = value * run.gflops / most
+    end
+    run.gflops = most or run.gflops
+  end
+end
+
+local function page_data(run, short)
   local series = {}
   for name, one in pairs(run.series) do
     if #one.step > 0 then series[name] = thinned(one, shares[name] and 100 or 1) end
@@ -46,7 +83,8 @@ local function page_data(run)
   for i = #run.samples, math.max(1, #run.samples - 9), -1 do
     samples[#samples + 1] = run.samples[i]
   end
-  return {name = run.name, state = run.state, facts = metrics.facts(run), series = series,
+  return {name = run.name, short = short, state = run.state, facts = metrics.facts(run),
+          about = metrics.about(run), series = series,
           config = flat(run.config, "", {}), samples = samples}
 end
 
@@ -61,9 +99,14 @@ local function list_json(list)
   return "[" .. table.concat(parts, ",") .. "]"
 end
 local function run_json(run)
-  local text = ('{"name":%s,"state":%s,"facts":%s,"series":%s,"config":%s,"samples":%s}'):format(
-    files.json(run.name), files.json(run.state), list_json(run.facts), files.json(run.series),
-    list_json(run.config), list_json(run.samples))
+  local parts = {}
+  for _, name in ipairs {"name", "short", "state", "series"} do
+    parts[#parts + 1] = ('"%s":%s'):format(name, files.json(run[name]))
+  end
+  for _, name in ipairs {"facts", "about", "config", "samples"} do
+    parts[#parts + 1] = ('"%s":%s'):format(name, list_json(run[name]))
+  end
+  local text = "{" .. table.concat(parts, ",") .. "}"
   return (text:gsub("<", "\\u003c"))
 end
 
@@ -71,20 +114,22 @@ end
 function M.page(runs, title)
   local root = package.loaded["nn.host"].root
   local template = files.read(root .. "/lua/nn/train/report_page.html")
-  local parts = {}
-  for i, run in ipairs(runs) do parts[i] = run_json(page_data(run)) end
+  local parts, short = {}, short_names(runs)
+  align_rates(runs)
+  for i, run in ipairs(runs) do parts[i] = run_json(page_data(run, short[i])) end
   local fill = {TITLE = escaped(title), DATA = "[" .. table.concat(parts, ",\n") .. "]"}
   return (template:gsub("%$(%u+)", fill))
 end
 
---- write(path, folders, title): writes the page of these runs; the default title is their names.
---- Errors: a folder without a run.
+--- write(path, folders, title): writes the page of these runs, or their curves if the path ends in
+--- .csv; the default title is their names. Errors: a folder without a run.
 function M.write(path, folders, title)
   local runs, names = {}, {}
   for i, folder in ipairs(folders) do
     runs[i] = metrics.read(folder)
     names[i] = runs[i].name
   end
+  if path:find "%.csv$" then return files.write(path, csv.text(runs)) end
   files.write(path, M.page(runs, title or table.concat(names, ", ")))
 end
 

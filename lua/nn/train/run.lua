@@ -2,16 +2,15 @@
 -- The recipe contains the loop. The results of a step are read only after the second step after it
 -- has been submitted; reading them earlier would leave the workers without tasks.
 local arguments = require "nn.base.arguments"
+local beginning = require "nn.train.beginning"
 local budget = require "nn.base.budget"
 local checkpoint = require "nn.models.checkpoint"
 local ending = require "nn.train.ending"
 local engine = require "nn.base.engine"
-local files = require "nn.io.files"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
 local log = require "nn.train.log"
 local memory = require "nn.train.memory"
-local metrics = require "nn.train.metrics"
 local module = require "nn.core.module"
 local rates = require "nn.train.rate"
 local run_plan = require "nn.plan.training"
@@ -19,7 +18,7 @@ local run_profile = require "nn.train.profiling"
 local run_settings = require "nn.train.settings"
 local saver = require "nn.train.saver"
 local traffic = require "nn.train.traffic"
-local units = require "nn.base.units"
+local validation = require "nn.train.validation"
 local verify = require "nn.train.verify"
 
 local M = {}
@@ -33,7 +32,7 @@ local tracked = arguments.names "model optim data vocabulary"
 local function open(cfg, out, lock)
   local self = setmetatable({cfg = cfg, out = out, lock = lock, log = log.new(out, cfg.plot),
                              step = 0, seconds = 0, skipped = 0, pending = {},
-                             traffic = traffic.new()}, Run)
+                             traffic = traffic.new(), began = engine.now()}, Run)
   self.saver = saver.new(out, cfg, function(step, path)
     self.log:event("checkpoint", {step = step, path = path})
   end)
@@ -44,7 +43,7 @@ local function open(cfg, out, lock)
   self.checkpoint = checkpoint.find(out, cfg.resume, warn)
   local state = self.checkpoint and self.checkpoint.state
   if cfg.resume == "auto" and not state and run_settings.trains(cfg) then
-    self:say(("there is no checkpoint in %s yet: starting at step 1"):format(out))
+    self:say(beginning.nothing_to_resume(out))
   end
   if state then self.vocabulary = self.checkpoint:vocabulary() end
   return self
@@ -249,24 +248,27 @@ local function numbers(who, values)
   end
 end
 
--- "name 1.2345" of each number, sorted by name.
-local function text_of(values)
-  local parts = {}
-  for name, value in pairs(values) do table.insert(parts, ("%s %.4f"):format(name, value)) end
-  table.sort(parts)
-  return table.concat(parts, "  ")
+--- run:validate(model, loader, batches) -> the result of nn.evaluate with the same arguments. Shows
+--- its progress on the terminal. run:report and run:done then state the batches of this val_loss.
+---     local run = nn.run(cfg)
+---     run:track{model = model}
+---     run:report {val_loss = run:validate(model, data.val, 2)}
+function Run:validate(model, loader, batches)
+  return validation.validate(self, model, loader, batches)
 end
 
 --- run:report{val_loss=...}: logs numbers of this step to the terminal and metrics.jsonl. A
 --- val_loss of at most the setting stop_at ends the loop after this step.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model}
----     run:report {val_loss = nn.evaluate(model, data.val, 2)}
+---     run:report {val_loss = run:validate(model, data.val, 2)}
 function Run:report(values)
   numbers("report", values)
   if not next(values) then return end
-  self:say(("step %d/%d  %s"):format(self.step, self.cfg.steps, text_of(values)), "bold")
-  values.step = self.step
+  local found = validation.of(self, values)
+  local text = validation.text_of(values, found)
+  self:say(("step %d/%d  %s"):format(self.step, self.cfg.steps, text), "bold")
+  values.step, values.validation = self.step, found
   self.log:event("eval", values)
   if not values.val_loss then return end
   self.saver:judge(self.step, values.val_loss)
@@ -320,17 +322,7 @@ local function begin(self)
   engine.set_random_state(random)
   engine.sync()
   budget.reset_peak()                    -- reports the memory of training only
-  local cpus, gpus = engine.workers()
-  self.log:event(self.checkpoint and "resume" or "start", {
-    step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus,
-    product_gflops = self.rate.gflops, time = os.date "!%Y-%m-%dT%H:%M:%SZ",
-    version = engine.version():match "^[^\n]*", process = metrics.process(),
-    planned = self.traffic:begin(self.step)})
-  local steps = ("steps %d to %d"):format(self.first, self.cfg.steps)
-  if self.first > self.cfg.steps then steps = "no steps left" end
-  self:say(("%s parameters, %s, %d CPU and %d GPU workers, %s: %s"):format(
-    units.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, steps))
-  for _, text in ipairs(self.traffic:plan_lines()) do self:say(text) end
+  beginning.begin(self)
   start_clock(self)
 end
 
@@ -369,9 +361,10 @@ function Run:steps()
   end
 end
 
---- run:done{val_loss=...}: ends the run: saves, and writes the last line of metrics.jsonl,
---- {"event":"done", ...}, with train_seconds, the time of the training steps of this process, and
---- tokens_per_s, the mean speed of those after the first.
+--- run:done{val_loss=...}: ends the run: saves, and writes metrics.csv and the last line of
+--- metrics.jsonl, {"event":"done", ...}, with seconds, the time since nn.run; train_seconds, that
+--- of the training steps; and tokens_per_s, the mean speed of the steps after the first. Prints the
+--- command that trains on.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model, optim = optim, data = data.train}
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end
@@ -379,13 +372,13 @@ end
 function Run:done(values)
   numbers("done", values)
   save(self)                             -- if the loop was left before the last step
-  local text = text_of(values)
-  values.step, values.train_seconds = self.step, self.seconds
+  local found, elapsed = validation.of(self, values), engine.now() - self.began
+  local text = validation.text_of(values, found)
+  values.validation = found
+  values.step, values.train_seconds, values.seconds = self.step, self.seconds, elapsed
   local per_step = self.rate and self.rate:mean(self.step, self.seconds)
   values.tokens_per_s = self.parts.data and per_step and self.parts.data:batch_tokens() / per_step
-  self:say(("done after %s of training: %s; saved in %s"):format(units.duration(self.seconds),
-           text, self.saver.path), "bold")
-  self:say("curves in " .. files.join(self.out, "report.html"))
+  ending.say_done(self, elapsed, text)
   values.disk = ending.say_traffic(self)
   self.log:event("done", values)
   self.log:show_curve "loss"

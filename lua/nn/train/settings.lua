@@ -25,9 +25,15 @@ local function used(out)
   return #names > 1 or #names == 1 and names[1] ~= LOCK
 end
 
+-- Whether the setting resume is the folder of a run, not a checkpoint.
+local function resumes_run(cfg)
+  return cfg.resume ~= "none" and cfg.resume ~= "auto" and #checkpoint.list(cfg.resume) > 0
+end
+
 --- default_folder(cfg) -> the default folder of a new run: the first of runs/NAME, runs/NAME-2, ...
---- that is not used; with resume=auto, the newest used one.
+--- that is not used; with resume=auto, the newest used one; with resume=RUN, that of the run.
 function M.default_folder(cfg)
+  if resumes_run(cfg) then return (cfg.resume:gsub("(.)/+$", "%1")) end
   local number = 1
   while used(folder(cfg, number)) do number = number + 1 end
   return folder(cfg, cfg.resume == "auto" and math.max(1, number - 1) or number)
@@ -48,7 +54,7 @@ end
 
 local function claim_folder(cfg)
   local out, number = cfg.out, 1
-  while out == "" and cfg.resume ~= "auto" do
+  while out == "" and cfg.resume ~= "auto" and not resumes_run(cfg) do
     local free = folder(cfg, number)
     local held = not used(free) and lock(free)
     if held and not used(free) then return free, held end
@@ -152,9 +158,11 @@ function M.run_fields(defaults)
     stop_at = field(0, "val_loss at which training ends early; 0: never",
                     {min = 0, real = true}),
     seed = field(1, "seed of weights, dropout, data order and samples", {min = 0}),
-    out = field("", "folder of this run; empty: runs/PRESET, then runs/PRESET-2, ..."),
-    resume = field("none", "none, auto (the newest checkpoint in out), or a checkpoint; "
-                   .. "its settings apply unless others are given", {inherits = M.saved}),
+    out = field("", "folder of this run; empty: that of the resumed run, else runs/PRESET, then "
+                .. "runs/PRESET-2, ..."),
+    resume = field("none", "none, the folder of a run (its newest checkpoint), a checkpoint, or "
+                   .. "auto (the newest checkpoint in out; without one, training begins anew); its "
+                   .. "settings apply unless others are given", {inherits = M.saved}),
     save_every = field(500, "steps between checkpoints; 0: only the last", {min = 0}),
     keep = field(2, "number of newest checkpoints to keep", {min = 1}),
     keep_best = field(true, "also keep that with the lowest val_loss, as OUT/best"),

@@ -333,7 +333,7 @@ case("a run whose GPU fails resumes from its checkpoint, and ends as on the CPU"
   local middle = math.floor(kernels(2) / 2)
   local status, output = train("gpus=2 fail=kernel:" .. middle, "part")
   t.check(status == 1 and output:find "GPU %d failed: unspecified launch failure", output)
-  t.check(output:find "last checkpoint is .-[Tt]o resume:\n .-resume=auto", output)
+  t.check(output:find "last checkpoint is .-[Tt]o resume:\n .-resume=part\n", output)
   t.check(runs.newest "part", output)
   status, output = train("gpus=2", "part resume=auto")
   t.check(status == 0, output)

@@ -27,7 +27,7 @@ local function train_until(call, out, settings)
   local expected = newest and ("The last checkpoint is %s/checkpoint-%06d"):format(out, step)
     or "No checkpoint was saved yet"
   t.check(error_text:find(expected, 1, true), error_text)
-  t.check(not newest or error_text:find("o resume:\n  %S+ .* resume=auto\n$"), error_text)
+  t.check(not newest or error_text:find("o resume:\n  %S+ %S+ resume=" .. out .. "\n$"), error_text)
   t.same(remains(out), {})
   local events = run.events(out)
   t.same(events[#events].event, "error")

@@ -6,6 +6,8 @@ local nn = require "nn"
 local t = require "nn.test"
 local units = require "nn.base.units"
 local GPT2 = require "models.gpt2"
+package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
+local quietly = require "printed"
 
 local folder = t.folder()
 local tokens = files.join(folder, "tokens.bin")
@@ -30,17 +32,6 @@ local function events(cfg)
   end
   return list
 end
--- Returns what f() prints.
-local function quietly(f)
-  local before, name = io.output(), files.join(folder, "printed")
-  io.output(name)
-  local good, problem = pcall(f)
-  io.output():close()
-  io.output(before)
-  if not good then error(problem, 0) end
-  return files.read(name)
-end
-
 t.case("a run logs its events in order and counts only training as training", function()
   local cfg, elapsed = settings("save_every=4", "keep_best=false"), nil
   quietly(function()

@@ -4,11 +4,16 @@
 local nn = require "nn"
 local t = require "nn.test"
 local files, metrics = require "nn.io.files", require "nn.train.metrics"
+local kept_rate, step_plan = require "nn.train.kept_rate", require "nn.plan.step"
 local profile, rates = require "nn.measure.profile", require "nn.train.rate"
+package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
+local printed = require "printed"
 
--- Calls f while the machine's measured GFLOP/s are the given ones, one after the other.
-local function with_measurements(list, f)
+-- Calls f while the machine's measured GFLOP/s are the given ones, one after the other -> how many
+-- were measured. cache: the file with kept rates; nil: none.
+local function with_measurements(list, f, cache)
   local measure, count = profile.product_gflops, 0
+  function kept_rate.path() return cache end
   profile.product_gflops = function()
     count = math.min(count + 1, #list)
     return list[count]
@@ -106,6 +111,39 @@ t.case("while a run is faster than the machine's rate, its MFU is unknown", func
   end)
 end)
 
+t.case("runs on a machine have one rate for each dtype, which is measured once", function()
+  local cache, rate = t.folder() .. "/nnlua/rates.json", nil
+  local load = step_plan.load
+  function step_plan.load() return 0.1, false end
+  t.same(with_measurements({200}, function() rate = new_meter() end, cache), 1)
+  t.same(rate.gflops, 200)
+  t.same(with_measurements({999}, function() rate = new_meter() end, cache), 0)
+  t.same(rate.gflops, 200)
+  with_measurements({4000}, function()                     -- a faster run has it measured again
+    rate:speed(1, 1, false, function(achieved) rate:measure(achieved) end)
+  end, cache)
+  with_measurements({1}, function() rate = new_meter() end, cache)
+  t.same(rate.gflops, 4000)
+  local bf16 = setmetatable({config = {dtype = "bf16"}}, {__index = model})
+  with_measurements({7000}, function() rate = rates.new(bf16, data) end, cache)
+  t.same(rate.gflops, 7000)
+  files.write(cache, '{"of another": 3, "f32": ')          -- as if the disk had been full
+  with_measurements({300}, function() rate = new_meter() end, cache)
+  t.same(rate.gflops, 300)
+  step_plan.load = load
+end)
+
+t.case("a rate that other programs disturbed is measured again by the next run", function()
+  local cache, rate, load = t.folder() .. "/rates.json", nil, step_plan.load
+  local expected = {{200, true, 200}, {150, true, 200}, {500, false, 500}, {900, false, 500}}
+  for _, run in ipairs(expected) do
+    function step_plan.load() return 1, run[2] end
+    with_measurements({run[1]}, function() rate = new_meter() end, cache)
+    t.same(rate.gflops, run[3])
+  end
+  step_plan.load = load
+end)
+
 t.case("the machine is measured again later after each useless measurement", function()
   with_measurements({100}, function()
     local rate, calls = new_meter(), 0
@@ -164,14 +202,13 @@ end)
 -- A run of 12 steps of 0.05 s, 16 tokens each, whose first step takes two seconds more -> what it
 -- prints, and its folder.
 local function slow_start()
-  local folder, printed = t.folder(), t.folder() .. "/printed"
+  local folder = t.folder()
   files.write(folder .. "/text", ("some text. "):rep(100))
   local cfg = nn.config({nn.run_fields {steps = 12, log_every = 1, out = folder .. "/run",
                                         save_every = 0}}, {})
-  local layer, before = nn.Linear(8, 8), io.output()
+  local layer = nn.Linear(8, 8)
   local loader = nn.data({text = folder .. "/text", batch = 2}, {context = 8})
-  io.output(printed)
-  local good, problem = pcall(function()
+  local text = printed(function()
     local run = nn.run(cfg)
     run:track {model = layer, data = loader.train}
     for n in run:steps() do
@@ -183,23 +220,20 @@ local function slow_start()
     end
     run:done {}
   end)
-  io.output():close()
-  io.output(before)
-  if not good then error(problem, 0) end
-  return files.read(printed), folder .. "/run"
+  return text, folder .. "/run"
 end
 
 t.case("a slow first step is stated once, and in no line, file or total of the run", function()
-  local printed, folder = slow_start()
-  t.same(select(2, printed:gsub("first step", "")), 1, printed)
-  t.check(printed:find "\nfirst step 2%.%d+ s\nstep  1/12  loss [-%d.]+  mem [%d.]+ %a+\n",
-          printed)
+  local output, folder = slow_start()
+  t.same(select(2, output:gsub("first step", "")), 1, output)
+  t.check(output:find "\nfirst step 2%.%d+ s\nstep  1/12  loss [-%d.]+  mem [%d.]+ %a+\n",
+          output)
   local times = 0
-  for ms in printed:gmatch " ([%d.]+) ms " do
+  for ms in output:gmatch " ([%d.]+) ms " do
     times = times + 1
-    t.check(tonumber(ms) < 500, printed)
+    t.check(tonumber(ms) < 500, output)
   end
-  t.check(times > 8, printed)
+  t.check(times > 8, output)
   local run, first, done = metrics.read(folder), nil, nil
   for line in files.read(folder .. "/metrics.jsonl"):gmatch "[^\n]+" do
     local event = files.parse_json(line)

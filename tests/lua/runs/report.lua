@@ -1,4 +1,5 @@
 -- The output of a run: state, curves, report.html, TensorBoard's event files.
+local csv = require "nn.train.csv"
 local files = require "nn.io.files"
 local host = require "nn.host"
 local live = require "nn.train.live"
@@ -57,6 +58,29 @@ t.case("running and dead runs are distinguished", function()
   t.same(metrics.read(run_of {start("start", 0), '{"event":"nan","step":3}'}).state, "failed")
 end)
 
+t.case("the validations of a run are told apart, and their time is counted", function()
+  local run = metrics.read(run_of {
+    start("start", 0), step(10, 3.5, 1),
+    '{"event":"eval","step":10,"val_loss":2.3735,"validation":'
+      .. '{"batches":50,"all":430,"seconds":2}}',
+    '{"event":"done","step":10,"val_loss":2.3649,"validation":'
+      .. '{"batches":430,"all":430,"seconds":17.5}}'})
+  local facts = {}
+  for _, fact in ipairs(metrics.facts(run)) do facts[fact[1]] = fact[2] end
+  t.same({facts["lowest validation loss"], facts["final validation loss"], facts.validation},
+         {"2.3735 at step 10 (50 of 430 batches)", "2.3649 (all 430 batches)", "20s"})
+end)
+
+t.case("metrics.csv has a row for each step, and an empty field for each missing value", function()
+  local run = metrics.read(run_of {
+    start("start", 0), step(10, 3.5, 1), '{"event":"eval","step":15,"val_loss":3.25}',
+    step(20, "null", 2.5)})
+  run.name = 'a "b", c'
+  t.same(csv.text {run}, 'run,step,seconds,loss,val_loss,lr,tokens_per_s\n'
+         .. '"a ""b"", c",10,1,3.5,,0.001,1000\n'
+         .. '"a ""b"", c",15,1,,3.25,,\n"a ""b"", c",20,2.5,,,0.001,1000\n')
+end)
+
 -- The data that the page's script reads.
 local function data_of(page)
   local json = page:match '<script id="data" type="application/json">(.-)</script>'
@@ -79,6 +103,47 @@ t.case("report.html contains the run, with any text, and fetches nothing", funct
     t.same(address, "http://www.w3.org/2000/svg")                     -- a name, never fetched
   end
   t.check(not page:find "src=" and not page:find "@import", "nothing is fetched")
+end)
+
+t.case("the page names the command, the computer and the versions", function()
+  local event = '{"event":"start","step":0,"version":"nnlua 1.2","product_gflops":126.4,"about":'
+    .. '{"command":"./nnlua a.lua","host":"vm","processor":"P","workers":"2 CPU and 0 GPU workers",'
+    .. '"starpu":"1.4","blas":"OpenBLAS","dtype":"f32"}}'
+  local data = data_of(report.page({metrics.read(run_of {event, step(10, 3.5, 1)})}, "one"))
+  t.same(data[1].about, {
+    {"command", "./nnlua a.lua"}, {"host", "vm"}, {"processor", "P"},
+    {"workers", "2 CPU and 0 GPU workers"},
+    {"matrix products", "126 GFLOP/s in f32: 100% of the MFU"}, {"nnlua", "1.2"},
+    {"StarPU", "1.4"}, {"BLAS", "OpenBLAS"}})
+end)
+
+t.case("a comparison has short names", function()
+  local function shorts(...)
+    local runs = {}
+    for i, name in ipairs {...} do
+      runs[i] = metrics.read(run_of {start("start", 0)})
+      runs[i].name = name
+    end
+    local names = {}
+    for i, run in ipairs(data_of(report.page(runs, "several"))) do names[i] = run.short end
+    return names
+  end
+  t.same(shorts("runs/char-a", "runs/char-b"), {"a", "b"})
+  t.same(shorts("runs/char", "runs/char-2"), {"char", "char-2"})
+  t.same(shorts("runs/lr_1e-3/x", "runs/lr_1e-4/x"), {"1e-3/x", "1e-4/x"})
+  t.same(shorts("a", "b/c"), {"a", "b/c"})
+  t.same(shorts("runs/same", "runs/same"), {"same", "same"})
+  t.same(shorts "runs/char", {"runs/char"})
+end)
+
+t.case("the MFU of runs on one machine is relative to one rate", function()
+  local function run(name, gflops)
+    return metrics.read(run_of {
+      ('{"event":"start","step":0,"product_gflops":%g,"about":{"host":"%s","workers":"2",'
+       .. '"dtype":"f32"}}'):format(gflops, name), '{"event":"step","step":1,"mfu":0.5}'})
+  end
+  local data = data_of(report.page({run("a", 100), run("a", 200), run("b", 400)}, "three"))
+  for i, percent in ipairs {25, 50, 50} do t.same(data[i].series.mfu.value, {percent}) end
 end)
 
 t.case("a long curve is reduced to means of equal intervals", function()
@@ -115,7 +180,8 @@ t.case("a run writes all outputs; the recipes list and compare runs", function()
     mkdir runs/other; ls runs/a | sed 's/\..*//'
     $NNLUA %s/recipes/runs.lua; $NNLUA %s/recipes/runs.lua --help
     $NNLUA %s/recipes/report.lua runs/a runs/b out=both.html
-  ]]):format(folder, host.root, host.root, host.root, host.root))
+    $NNLUA %s/recipes/report.lua runs/a runs/b out=both.csv
+  ]]):format(folder, host.root, host.root, host.root, host.root, host.root))
   t.same(status, 0)
   t.check(output:find("recipes/runs.lua [FOLDER]\nLists runs with their state", 1, true), output)
   for _, name in ipairs {"best", "config", "events", "metrics", "report"} do
@@ -129,6 +195,12 @@ t.case("a run writes all outputs; the recipes list and compare runs", function()
   local one = data_of(files.read(folder .. "/runs/a/report.html"))[1]
   t.same({#one.series.loss.step, #one.series.val_loss.step, #one.samples, one.state},
          {4, 2, 1, "done"})
+  t.same(one.about[1][2]:match "/recipes/gpt2_train.lua (model.layers=1 .*)$", "model.layers=1 "
+         .. "model.embd=16 model.heads=1 steps=4 model.context=8 data.batch=2 eval_every=2 "
+         .. "final_batches=1 sample.tokens=5 log_every=1 out=runs/a")
+  local rows = files.read(folder .. "/both.csv")
+  t.same(select(2, rows:gsub("\nruns/a,%d", "")), 4, rows)
+  t.check(rows:find(files.read(folder .. "/runs/b/metrics.csv"):match "\n(.*)", 1, true), rows)
 end)
 
 t.case("a live curve continues that of a resumed run, and stays small in a long one", function()
@@ -144,17 +216,49 @@ t.case("a live curve continues that of a resumed run, and stays small in a long 
   t.check(lines[1]:find "^3.5 ┤" and lines[13]:find "loss .* val_loss$", lines[1] .. lines[13])
 end)
 
-t.case("a browser draws the page without an error", function()
+-- The page of these runs as a browser draws it, and the messages of its console.
+local function drawn(folders, width, script)
   if select(2, t.shell "command -v chromium || true") == "" then t.skip "there is no chromium" end
-  local folder = run_of {start("start", 0), step(10, 3.5, 1), step(20, 3, 2),
-                         '{"event":"eval","step":20,"val_loss":3.25}'}
-  report.write(folder .. "/report.html", {folder}, "a run")
-  local _, output = t.shell(([[cd %s; chromium --headless --no-sandbox --disable-gpu \
-    --enable-logging=stderr --dump-dom file://$PWD/report.html 2>log
-    grep -i console log]]):format(folder))
-  t.check(output:find "<svg.*<path d=\"M", output:sub(-500))
-  t.check(output:find "val_loss 3.25", output:sub(-500))
+  local path = t.folder() .. "/report.html"
+  report.write(path, folders, "runs")
+  files.write(path, files.read(path) .. ("<script>%s</script>"):format(script or ""))
+  local _, output = t.shell(([[chromium --headless --no-sandbox --disable-gpu \
+    --window-size=%d,900 --enable-logging=stderr --dump-dom file://%s 2>%s.log
+    grep -i console %s.log]]):format(width, path, path, path))
   t.check(not output:find "CONSOLE", output:match "[^\n]*CONSOLE[^\n]*" or "")
+  return output:gsub("<script.-</script>", "")
+end
+
+t.case("a browser draws the page: a legend with colours, and no cliffs", function()
+  local lines = {start("start", 0), '{"event":"eval","step":20,"val_loss":3.25}'}
+  for i, memory in ipairs {37.7e6, 37.9e6, 37.8e6} do
+    lines[#lines + 1] = ('{"event":"step","step":%d,"loss":%g,"seconds":1,"memory":%d}'):format(
+      10 * i, 4 - i / 2, memory)
+  end
+  local page = drawn({run_of(lines)}, 1000)
+  t.check(page:find '<svg.*<path d="M', page:sub(-500))
+  t.check(page:find('<i class="key" style="border-color: var(--c0)"></i>loss 2.5', 1, true), page)
+  t.check(page:find('<i class="key dashed" style="border-color: var(--c1)"></i>val_loss 3.25', 1,
+                    true), page)
+  local chart = page:match '<svg[^>]*aria%-label="memory of tensors">(.-)</svg>'
+  local lowest, highest = math.huge, 0
+  for y in chart:match(' d="M([^"]*)'):gmatch " ([%d.]+)" do
+    lowest, highest = math.min(lowest, tonumber(y)), math.max(highest, tonumber(y))
+  end
+  t.check(chart:find(">38 MB<", 1, true), chart)
+  t.check(highest - lowest < 15, chart)                    -- of a chart of 190
+end)
+
+t.case("on a narrow screen no table is cut, and each cell names its run", function()
+  local function run(command)
+    return run_of({('{"event":"start","step":0,"about":{"command":"%s"}}'):format(command),
+                   step(10, 3.5, 1)}, {data = {text = ("/a/long/path"):rep(20)}})
+  end
+  local page = drawn({run(("word"):rep(90)), run(("w=1 "):rep(90))}, 500, [[
+    const parts = [document.documentElement, ...document.querySelectorAll(".scroll")];
+    document.title = parts.map(e => e.scrollWidth - e.clientWidth).join()]])
+  t.same(page:match "<title>(.-)</title>", "0,0,0,0")
+  t.check(page:find '<td data%-of="[^"]+">wordword', page)
 end)
 
 t.finish()
