@@ -120,7 +120,8 @@ M.model = {
   load_state_dict = "model:load(state)", named_parameters = "model:parameters()",
   register_parameter = "nn.parameter(shape) in a field", add_module = "a module in a field",
   generate = "nn.generate(model, ids, {tokens = 100})",
-  named_modules = "model:modules()", num_parameters = "model:count()", from_pretrained = "nn.load_hf(folder)",
+  named_modules = "model:modules()", num_parameters = "model:count()",
+  from_pretrained = "nn.load_hf(folder)",
   save_pretrained = "nn.save_hf(folder, model)",
 }
 

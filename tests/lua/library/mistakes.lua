@@ -140,7 +140,7 @@ t.case("Lua's and nnlua's own ways", function()
      "only a loss of one element"},
     {1, "nn.ones(1):backward()", "grad = true"},
     {3, "local w = nn.ones(1, {grad = true}) | w:square():sum():backward() | "
-     .. "w.grad:sum():backward()", "there are no second derivatives"},
+     .. "w.grad:sum():backward()", "second derivatives are not supported"},
     {4, "local w = nn.ones(1, {grad = true}) | local loss = w:square():sum() | loss:backward() | "
      .. "loss:backward()", "retain = true"},
     {2, "local o = nn.SGD(nn.Linear(1, 1)) | o:step()", "call loss:backward() first"},
