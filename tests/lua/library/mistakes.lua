@@ -155,6 +155,8 @@ t.case("compiled functions", function()
      "return the tensor from it instead"},
     {2, "local f = nn.compile(function(x) | return x * math.random() end) | f(nn.ones(1))",
      "math.random in a compiled function: its result would be the same at every call; nn.rand"},
+    {2, "local f = nn.compile(function() | return nn.tensor {1, 2} * 2 end) | f()",
+     "host data cannot be written while a compiled function is being recorded"},
     {2, "local f = nn.compile(function(x) return 3 end) | f(nn.ones(1))", "result 1 is a number"},
   }
 end)
