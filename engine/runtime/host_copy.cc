@@ -111,7 +111,9 @@ void read_tensor(const Tensor& tensor, void* out) {
 
 void write_tensor(const Tensor& tensor, const void* in) {
     if (recording_number())
-        fail("host data cannot be written while a compiled function is being recorded");
+        fail(
+            "host data cannot be written while a compiled function is being recorded; make the "
+            "tensor outside, and pass it as an argument");
     if (tensor.is_view()) fail("a view cannot be written; write to the tensor it was taken from");
     if (tensor.temporary()) fail("host data cannot be written to a tensor of a compiled function");
     tensor.changed();  // even if an interrupt ends the copy half-way

@@ -292,7 +292,7 @@ function Tensor:backward(gradient, options)
   if not self.node then
     if self.from_grad then refuse_second() end
     lib.misuse("backward: the tensor does not depend on anything that needs a gradient "
-               .. "(grad = true); nor does a gradient: there are no second derivatives")
+               .. "(grad = true)")
   end
   M.no_grad(function()
     local list = nodes_behind(self.node)

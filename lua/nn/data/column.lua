@@ -59,12 +59,12 @@ end
 local function from_numbers(values, count, name, dtype, place)
   local shape, size = shape_of(values[1]), 1
   for _, extent in ipairs(shape) do size = size * extent end
-  if size == 0 then lib.fail("%s: field '%s' is an empty list", place(1), name) end
+  if size == 0 then lib.deny("%s: field '%s' is an empty list", place(1), name) end
   local numbers, at = ffi.new("double[?]", count * size), 0
   for i = 1, count do
     local wrong
     at, wrong = flatten(numbers, at, values[i], shape, 1)
-    if not at then lib.fail("%s: field '%s' is %s", place(i), name, wrong) end
+    if not at then lib.deny("%s: field '%s' is %s", place(i), name, wrong) end
   end
   local first = values[1]
   while type(first) == "table" do first = first[1] end
@@ -73,7 +73,7 @@ local function from_numbers(values, count, name, dtype, place)
   local good, problem = lib.protected(function()
     lib.check(lib.C.nn_copy_from_f64(numbers, lib.dtype_number[dtype], count * size, data))
   end)
-  if not good then lib.fail("field '%s': %s", name, lib.is_error(problem) and problem.message
+  if not good then lib.deny("field '%s': %s", name, lib.is_error(problem) and problem.message
                                                     or tostring(problem)) end
   return new_column(data, count, shape, dtype)
 end
@@ -83,10 +83,10 @@ local function from_tensors(values, count, name, dtype, place)
   for i = 1, count do
     local x = values[i]
     if not is_tensor(x) then
-      lib.fail("%s: field '%s' is %s; the first is a tensor", place(i), name, described(x))
+      lib.deny("%s: field '%s' is %s; the first is a tensor", place(i), name, described(x))
     end
     if table.concat(x.shape, ",") ~= table.concat(first.shape, ",") or x.dtype ~= first.dtype then
-      lib.fail("%s: field '%s' is (%s) %s; the first is (%s) %s", place(i), name,
+      lib.deny("%s: field '%s' is (%s) %s; the first is (%s) %s", place(i), name,
                table.concat(x.shape, ","), x.dtype, table.concat(first.shape, ","), first.dtype)
     end
     local data = (dtype and x:to(dtype) or x):host()
@@ -100,11 +100,11 @@ end
 local function from_texts(values, count, name, dtype, place)
   for i = 1, count do
     if type(values[i]) ~= "string" then
-      lib.fail("%s: field '%s' is %s; the first is a text", place(i), name, described(values[i]))
+      lib.deny("%s: field '%s' is %s; the first is a text", place(i), name, described(values[i]))
     end
   end
   if dtype then
-    lib.fail("%s: field '%s' is %s; a number is needed for the dtype %s", place(1), name,
+    lib.deny("%s: field '%s' is %s; a number is needed for the dtype %s", place(1), name,
              described(values[1]), dtype)
   end
   return setmetatable({list = values, count = count}, Column)
@@ -134,7 +134,7 @@ function M.group(name, columns)
   local first, parts = columns[1], #columns
   for _, c in ipairs(columns) do
     if c.list or #c.shape > 0 then
-      lib.fail("data: field '%s' joins columns, of which each must have one number per example",
+      lib.deny("data: field '%s' joins columns, of which each must have one number per example",
                name)
     end
   end
@@ -149,7 +149,7 @@ end
 --- to_classes(column, name) -> the column of the numbers of its texts, i32 from 0, and the texts by
 --- number + 1, sorted.
 function M.to_classes(texts, name)
-  if not texts.list then lib.fail("data: classes: field '%s' has no texts", name) end
+  if not texts.list then lib.deny("data: classes: field '%s' has no texts", name) end
   local numbers, classes = {}, {}
   for _, text in ipairs(texts.list) do numbers[text] = 0 end
   for text in pairs(numbers) do classes[#classes + 1] = text end

@@ -10,7 +10,7 @@ local function quoted_cell(text, at, name, line)
   local parts, from = {}, at + 1
   while true do
     local stop = text:find('"', from, true)
-    if not stop then lib.fail("'%s', line %d: a quote opens and does not close", name, line) end
+    if not stop then lib.deny("'%s', line %d: a quote opens and does not close", name, line) end
     local twice = text:byte(stop + 1) == QUOTE
     parts[#parts + 1] = text:sub(from, twice and stop or stop - 1)
     if not twice then return table.concat(parts), stop + 1 end
@@ -41,7 +41,7 @@ function M.each_row(text, name, separator, visit)
       cells[#cells + 1] = cell
       next_byte, at = text:byte(at), at + 1
       if next_byte and next_byte ~= between and next_byte ~= CR and next_byte ~= LF then
-        lib.fail("'%s', line %d: '%s' follows a quoted cell; a quote inside a cell is written "
+        lib.deny("'%s', line %d: '%s' follows a quoted cell; a quote inside a cell is written "
                  .. "twice", name, line, text:sub(at - 1, at - 1))
       end
     until next_byte ~= between
@@ -54,8 +54,8 @@ end
 local function check_header(header, name)
   local seen = {}
   for i, column in ipairs(header) do
-    if column == "" then lib.fail("'%s': column %d has no name in the first line", name, i) end
-    if seen[column] then lib.fail("'%s': two columns have the name '%s'", name, column) end
+    if column == "" then lib.deny("'%s': column %d has no name in the first line", name, i) end
+    if seen[column] then lib.deny("'%s': two columns have the name '%s'", name, column) end
     seen[column] = true
   end
 end
@@ -71,13 +71,13 @@ function M.each_object(text, name, separator, visit)
       return check_header(header, name)
     end
     if #cells ~= #header then
-      lib.fail("'%s', line %d has %d cells; the first line has %d", name, line, #cells, #header)
+      lib.deny("'%s', line %d has %d cells; the first line has %d", name, line, #cells, #header)
     end
     local object = {}
     for i, column in ipairs(header) do object[column] = cells[i] end
     visit(object, line)
   end)
-  if not header then lib.fail("'%s' is empty", name) end
+  if not header then lib.deny("'%s' is empty", name) end
 end
 
 return M

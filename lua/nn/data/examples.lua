@@ -71,7 +71,7 @@ local function new(fields)
   local self = setmetatable(fields, Loader)
   self.rows, self.epoch_number, self.position, self.queued = self.batch_size, 0, 0, 0
   if self.count and self.drop_last and self.count < self.batch_size then
-    lib.fail("data: %d examples are fewer than a batch of %d, and drop_last drops it", self.count,
+    lib.deny("data: %d examples are fewer than a batch of %d, and drop_last drops it", self.count,
              self.batch_size)
   end
   return self
@@ -172,7 +172,7 @@ local function in_order(self, batch)
   for i, name in ipairs(fields) do
     out[i] = batch[name]
     if out[i] == nil then
-      lib.fail("data: the examples have no field '%s'; they have %s", name,
+      lib.deny("data: the examples have no field '%s'; they have %s", name,
                table.concat(tables.sorted_keys(batch), ", "))
     end
   end
@@ -183,7 +183,7 @@ end
 -- an epoch, the first one of the next.
 function Loader:batch()
   local batch = next_batch(self) or next_batch(self)
-  if not batch then lib.fail("data: %s has no examples", self.name) end
+  if not batch then lib.deny("data: %s has no examples", self.name) end
   local out, count = in_order(self, batch)
   return unpack(out, 1, count)
 end
@@ -234,7 +234,7 @@ function Loader:inputs(rows)
   local out = {}
   for i, form in ipairs(self.forms) do
     if form == "text" then
-      lib.fail "data: a field is a text, which no step can take; leave it out of fields"
+      lib.deny "data: a field is a text, which no step can take; leave it out of fields"
     end
     out[i] = creation.zeros({rows, unpack(form.shape, 2)}, {dtype = form.dtype})
   end
@@ -252,7 +252,7 @@ function Loader:split(share)
   local count = self.count or lib.misuse "split: a stream cannot be split; its size is unknown"
   local first = math.floor(count * share + 0.5)
   if first == 0 or first == count then
-    lib.fail("split: a share of %g leaves one part of %d examples empty", share, count)
+    lib.deny("split: a share of %g leaves one part of %d examples empty", share, count)
   end
   local order = random.order(self.seed, 2 ^ 20, count)      -- that of no epoch
   local function part(from, size, shuffle, what)

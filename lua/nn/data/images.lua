@@ -108,7 +108,7 @@ local function add_images(folder, out, deep)
     elseif readable[extension] and not hidden then
       out[#out + 1] = path
     elseif others[extension] and not hidden then
-      lib.fail("'%s' is no PNG or JPEG file; convert it, or move it out of the folder", path)
+      lib.deny("'%s' is no PNG or JPEG file; convert it, or move it out of the folder", path)
     end
   end
   return out
@@ -117,7 +117,7 @@ end
 -- The subfolders of a folder, by name.
 local function subfolders(folder)
   local names = {}
-  for _, name in ipairs(files.list(folder) or lib.fail("images '%s' is no folder", folder)) do
+  for _, name in ipairs(files.list(folder) or lib.deny("images '%s' is no folder", folder)) do
     local hidden = name:find "^%."
     if not hidden and files.list(files.join(folder, name)) then names[#names + 1] = name end
   end
@@ -136,18 +136,18 @@ function M.folder(given)
   add_images(folder, paths)
   if #classes > 0 then
     if #paths > 0 then
-      lib.fail("images '%s' has images beside the folders of classes, such as '%s'", folder,
+      lib.deny("images '%s' has images beside the folders of classes, such as '%s'", folder,
                paths[1])
     end
     labels = {}
     for number, class in ipairs(classes) do
       local before = #paths
       add_images(files.join(folder, class), paths, true)
-      if #paths == before then lib.fail("images '%s': class '%s' has no images", folder, class) end
+      if #paths == before then lib.deny("images '%s': class '%s' has no images", folder, class) end
       for i = before + 1, #paths do labels[i] = number - 1 end
     end
   end
-  if #paths == 0 then lib.fail("images '%s' has no .png, .jpg or .jpeg files", folder) end
+  if #paths == 0 then lib.deny("images '%s' has no .png, .jpg or .jpeg files", folder) end
   local threads = arguments.whole("data", "threads", given.threads or 0, 0, 256)
   local form, dtype = form_of(paths[1], given)
   local sum = 0

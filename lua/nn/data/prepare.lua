@@ -145,10 +145,6 @@ function M.prepare(cfg)
     files.remove_empty(made)
   end
   return lib.guarded(discard, function()
-    if cfg.separator ~= "" and tokenizer.special then
-      self.separator_id = tokenizer.special[cfg.separator]
-        or lib.fail("the tokenizer has no special token '%s'; set separator=", cfg.separator)
-    end
     local function create(name)
       return token_file.create(files.join(cfg.out, name), cfg.format, tokenizer.size)
     end

@@ -21,7 +21,7 @@ local function to_numbers(cells, name, dtype, place)
   if not dtype and not number_of(cells[1]) then return cells end
   local numbers = {}
   for i, cell in ipairs(cells) do
-    numbers[i] = number_of(cell) or lib.fail(
+    numbers[i] = number_of(cell) or lib.deny(
       "%s: '%s' is '%s'; a number is needed%s", place(i), name, cell, dtype and "" or
       (" as in the rows before (dtypes = {%s = \"text\"} reads texts)"):format(name))
   end
@@ -37,17 +37,17 @@ local function collect(path, visit)
     for name, value in pairs(object) do
       if count == 1 then lists[name] = {} end
       if not lists[name] then
-        lib.fail("'%s', line %d has a field '%s', which line %d lacks", path, line, name, lines[1])
+        lib.deny("'%s', line %d has a field '%s', which line %d lacks", path, line, name, lines[1])
       end
       lists[name][count] = value
     end
     for name, list in pairs(lists) do
       if list[count] == nil then
-        lib.fail("'%s', line %d has no field '%s'", path, line, tostring(name))
+        lib.deny("'%s', line %d has no field '%s'", path, line, tostring(name))
       end
     end
   end)
-  if #lines == 0 then lib.fail("'%s' has no examples", path) end
+  if #lines == 0 then lib.deny("'%s' has no examples", path) end
   return lists, lines
 end
 
@@ -60,7 +60,7 @@ local function wanted_columns(given, lists)
     wanted[field] = type(names) == "table" and names or {names}
     for _, name in ipairs(wanted[field]) do
       if not lists[name] then
-        lib.fail("data: there is no column '%s'; the file has %s", tostring(name),
+        lib.deny("data: there is no column '%s'; the file has %s", tostring(name),
                  table.concat(tables.sorted_keys(lists), ", "))
       end
     end

@@ -25,7 +25,7 @@ end
 local function source_of(path, what)
   local kind = kinds[extension_of(path)] or "text"
   if kind == "parquet" then
-    lib.fail("%s '%s' is a Parquet file, which nnlua does not read; convert it: python3 -c "
+    lib.deny("%s '%s' is a Parquet file, which nnlua does not read; convert it: python3 -c "
              .. "\"import pandas; pandas.read_parquet('%s').to_json('%s', orient='records', "
              .. "lines=True)\"", what, path, path, (path:gsub("%.parquet$", ".jsonl")))
   end
@@ -70,7 +70,7 @@ function M.sources(input, extensions)
     end
   end
   if #paths == 0 then
-    lib.fail("input '%s' contains no file with an extension of %s", input, extensions)
+    lib.deny("input '%s' contains no file with an extension of %s", input, extensions)
   end
   for i, path in ipairs(paths) do out[i] = source_of(path, "input") end
   return out
@@ -112,7 +112,7 @@ local function each_chunk(path, cut, each, moved)
       ffi.copy(buffer, buffer + stop, filled - stop)
       filled = filled - stop
     elseif room >= LONGEST then
-      lib.fail("'%s': no line end or space in %d bytes; is it a text?", path, room)
+      lib.deny("'%s': no line end or space in %d bytes; is it a text?", path, room)
     else
       local larger = ffi.new("uint8_t[?]", 2 * room)
       ffi.copy(larger, buffer, filled)
@@ -139,7 +139,7 @@ function M.each_object(path, each, moved)
       if line:find "%S" then
         local good, value = pcall(cjson.decode, line)
         if not good or type(value) ~= "table" then
-          lib.fail("'%s', line %d is not a JSON object (%s)", path, number, tostring(value))
+          lib.deny("'%s', line %d is not a JSON object (%s)", path, number, tostring(value))
         end
         each(value, number)
       end
@@ -159,9 +159,9 @@ local function document_of(object, path, number, field)
   local text = object[field]
   if type(text) == "string" then return text end
   if text ~= nil then
-    lib.fail("'%s', line %d: '%s' is %s; a text is needed", path, number, field, files.json(text))
+    lib.deny("'%s', line %d: '%s' is %s; a text is needed", path, number, field, files.json(text))
   end
-  lib.fail("'%s', line %d has no field '%s'; it has %s; choose one with field=", path, number,
+  lib.deny("'%s', line %d has no field '%s'; it has %s; choose one with field=", path, number,
            field, table.concat(tables.sorted_keys(object), ", "))
 end
 
@@ -202,7 +202,7 @@ function M.read(list, field, what)
   local parts = {}
   for _, path in ipairs(paths_in(list)) do
     if files.list(path) then
-      lib.fail("%s '%s' is a folder; convert its files: nnlua recipes/tokens_prepare.lua input=%s "
+      lib.deny("%s '%s' is a folder; convert its files: nnlua recipes/tokens_prepare.lua input=%s "
                .. "out=data; then use data.bin=data/train.bin data.val=data/val.bin", what, path,
                path)
     end

@@ -118,7 +118,7 @@ local function losses_together(f, loader, batches, progress)
   for batch, count in batches_of(loader, batches, progress) do
     rows[#rows + 1] = count
     if #batch ~= 2 then
-      lib.fail("evaluate: with sharded weights, batches need two fields, not %d; see fields of "
+      lib.deny("evaluate: with sharded weights, batches need two fields, not %d; see fields of "
                .. "nn.data", #batch)
     end
     table.insert(given, batch[1])

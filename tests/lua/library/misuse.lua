@@ -58,19 +58,6 @@ t.case("errors for names of PyTorch suggest nnlua's names", function()
   script("print(nn.ones(1) > 2)", "; methods compare the elements of a tensor: x:gt(2)")
 end)
 
-t.case("every suggested name exists", function()
-  local text = require("nn.io.files").read(require("nn.host").root .. "/lua/nn/base/pytorch.lua")
-  text = text:gsub('require "nn%.[^"]*"', "")
-  local count = 0
-  for name in text:gmatch "nn%.([%a_]+)" do
-    t.check(nn[name] ~= nil, name)
-    count = count + 1
-  end
-  for name in text:gmatch "x:([%a_]+)" do t.check(x[name] ~= nil, name) end
-  for name in text:gmatch "model:([%a_]+)" do t.check(GPT2(tiny)[name] ~= nil, name) end
-  t.check(count > 30, "names")
-end)
-
 t.case("rows are numbers, ids are two-dimensional, and a module has a forward", function()
   says(function() return x[true] end, "x[i] is row i, counted from 1; the index is true")
   says(function() return x[0] end, "x[0]: rows count from 1; x[1] is the first one")
