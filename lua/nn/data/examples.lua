@@ -299,18 +299,18 @@ end
 
 --- nn.data{arrays={x = X, y = Y}, batch=1, shuffle=false, drop_last=false, seed=0, fields=,
 --- dtypes=, classes=, name=, context=1} -> loader of examples. One of these options is the source:
----   arrays   tensors, whose first axis counts examples, and lists, by the name of the field
----   read     a function: read(i) -> example i, {x = ..., y = ...}; with count, their number
----   stream   a function that returns, for each epoch, a function that returns the next example,
----            and nil at the end
----   images   a folder of images: see nn.read_image for size, crop, channels and dtype; if it has
----            subfolders, their names are the classes. Fields: image (batch,channels,height,width)
----            and label (batch) i32, which counts loader.classes from 0. `threads` (0: one per
----            CPU) decode the next two batches while the program computes
----   csv      a file of comma-separated values (RFC 4180) with names in its first line;
----            columns={x = {"width", "height"}, y = "kind"}: x is (batch,2); default: each column
----            is a field, of numbers if its first cell is one (dtypes={zip = "text"}: of texts)
----   jsonl    a file of JSON objects of numbers, lists and texts, one a line; columns as for csv
+--- arrays: tensors, whose first axis counts examples, and lists, by the name of the field;
+--- read: a function, read(i) -> example i, {x = ..., y = ...}; with count, their number;
+--- stream: a function that returns, for each epoch, a function that returns the next example, and
+--- nil at the end;
+--- images: a folder of PNG and JPEG files: see nn.read_image for size, crop, channels and dtype.
+--- Subfolders are classes. Fields: image (batch,channels,height,width) and, with subfolders, label
+--- (batch) i32, which counts loader.classes from 0. threads (0: one per CPU): of those that decode
+--- the next two batches while the program computes;
+--- csv: a file of comma-separated values (RFC 4180) with names in its first line.
+--- columns={x = {"width", "height"}, y = "kind"}: x is (batch,2); default: each column is a field.
+--- A column is of numbers if its first cell is one (dtypes={zip = "text"}: of texts);
+--- jsonl: a file of JSON objects of numbers, lists and texts, one a line; columns as for csv.
 --- `for batch in loader do` visits an epoch; batch.x, batch.y are tensors, or lists of texts, whose
 --- first axis has `batch` examples, the last one of an epoch fewer unless drop_last. shuffle: each
 --- epoch has another order, which depends only on the seed. Values become f32 (booleans bool)
