@@ -166,16 +166,18 @@ function Loader:epoch()
   return function() return next_batch(self) end
 end
 
+local function field_of(batch, name)
+  if batch[name] == nil then
+    lib.fail("data: the examples have no field '%s'; they have %s", name,
+             table.concat(tables.sorted_keys(batch), ", "))
+  end
+  return batch[name]
+end
+
 -- The fields of a batch in order.
 local function in_order(self, batch)
   local out, fields = {}, self.fields or tables.sorted_keys(batch)
-  for i, name in ipairs(fields) do
-    out[i] = batch[name]
-    if out[i] == nil then
-      lib.fail("data: the examples have no field '%s'; they have %s", name,
-               table.concat(tables.sorted_keys(batch), ", "))
-    end
-  end
+  for i, name in ipairs(fields) do out[i] = field_of(batch, name) end
   return out, #fields
 end
 
@@ -219,8 +221,10 @@ end
 local function look(self)
   local queue = self.source:open()
   queue:push {1}
-  local out, count = in_order(self, queue:pop() or {})
+  local batch = queue:pop() or {}
   close(queue)
+  for name in pairs(self.dtypes) do field_of(batch, name) end
+  local out, count = in_order(self, batch)
   self.forms = {}
   for i = 1, count do
     self.forms[i] = is_tensor(out[i]) and {shape = out[i].shape, dtype = out[i].dtype} or "text"
@@ -334,7 +338,7 @@ function M.data(given, kind)
     context = arguments.whole("data", "context", given.context or 1),
     seed = arguments.whole("data", "seed", given.seed or 0, 0),
     shuffle = given.shuffle or false, drop_last = given.drop_last or false,
-    fields = given.fields,
+    fields = given.fields, dtypes = given.dtypes or {},
   }
   if loader.count then look(loader) end
   return loader
