@@ -282,7 +282,8 @@ t.case("data.text may be several files, JSON lines, a table, compressed", functi
   t.fails(function() text_of(write("t.parquet", "PAR1")) end, "t.parquet' is a Parquet file, which "
           .. "nnlua does not read; convert it: python3 -c \"import pandas; pandas.read_parquet('")
   t.fails(function() text_of(folder) end, "is a folder; convert its files: nnlua recipes/tokens")
-  t.fails(function() text_of(json, "txt") end, "line 1 has no field 'txt'; it has text; choose one")
+  t.fails(function() text_of(json, "txt") end, "line 1 has no field 'txt'; it has text; "
+          .. "choose one with data.field=")
   local data = nn.data({text = json .. "," .. a, split = 0.5}, {context = 4})
   t.same(data.vocabulary:decode(data.train:windows()():table()[1]), "hell")
 end)
