@@ -7,13 +7,14 @@
 --   nnlua recipes/gpt2_eval.lua model=gpt2 batch=8 --plan          memory and time of a batch
 local ffi = require "ffi"
 local nn = require "nn"
-local files, token_file = require "nn.io.files", require "nn.data.token_file"
+local texts, token_file = require "nn.data.texts", require "nn.data.token_file"
 local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
 
 local cfg = nn.config({
   model = nn.field("", "folder of a run, a checkpoint or a Hugging Face model"),
   tokenizer = nn.field("", "folder of the tokenizer, if the model has none"),
-  text = nn.field("", "text file to predict"),
+  text = nn.field("", "text to predict: files, separated by commas; also .jsonl, .csv"),
+  field = nn.field("text", "field of a JSON line or column of a table with the text"),
   bin = nn.field("", "token file to predict, instead of a text"),
   context = nn.field(0, "tokens in a window; 0: the model's context, or 512 if it has none",
                      {min = 0}),
@@ -55,7 +56,8 @@ model_plan.check_evaluation(model, cfg.batch, context)
 local function print_hidden_loss(hide)
   local path = cfg.text .. cfg.bin
   if not words then nn.fail("'%s' has no tokenizer; give tokenizer=FOLDER", cfg.model) end
-  local data = nn.data({text = cfg.text, bin = cfg.bin, val = path, batch = cfg.batch},
+  local data = nn.data({text = cfg.text, field = cfg.field, bin = cfg.bin, val = path,
+                        batch = cfg.batch},
                        {context = context, vocab = vocab, vocabulary = words})
   local needed = hide(data)
   if needed > vocab then nn.fail("hidden tokens need %d ids, the model has %d", needed, vocab) end
@@ -76,7 +78,7 @@ if cfg.bin ~= "" then
   source = token_file.open(cfg.bin, "bin")
 else
   if not words then nn.fail("'%s' has no tokenizer; give tokenizer=FOLDER", cfg.model) end
-  local text = files.read(cfg.text, "text")
+  local text = texts.read(cfg.text, cfg.field, "text")
   local ids, count = words:encode(text, cfg.text)
   source, bytes = {tokens = ids, count = count}, #text
 end

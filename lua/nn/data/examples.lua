@@ -166,16 +166,18 @@ function Loader:epoch()
   return function() return next_batch(self) end
 end
 
+local function field_of(batch, name)
+  if batch[name] == nil then
+    lib.fail("data: the examples have no field '%s'; they have %s", name,
+             table.concat(tables.sorted_keys(batch), ", "))
+  end
+  return batch[name]
+end
+
 -- The fields of a batch in order.
 local function in_order(self, batch)
   local out, fields = {}, self.fields or tables.sorted_keys(batch)
-  for i, name in ipairs(fields) do
-    out[i] = batch[name]
-    if out[i] == nil then
-      lib.deny("data: the examples have no field '%s'; they have %s", name,
-               table.concat(tables.sorted_keys(batch), ", "))
-    end
-  end
+  for i, name in ipairs(fields) do out[i] = field_of(batch, name) end
   return out, #fields
 end
 
@@ -220,8 +222,10 @@ end
 local function look(self)
   local queue = self.source:open()
   queue:push {1}
-  local out, count = in_order(self, queue:pop() or {})
+  local batch = queue:pop() or {}
   close(queue)
+  for name in pairs(self.dtypes) do field_of(batch, name) end
+  local out, count = in_order(self, batch)
   self.forms = {}
   for i = 1, count do
     self.forms[i] = is_tensor(out[i]) and {shape = out[i].shape, dtype = out[i].dtype} or "text"
@@ -300,18 +304,18 @@ end
 
 --- nn.data{arrays={x = X, y = Y}, batch=1, shuffle=false, drop_last=false, seed=0, fields=,
 --- dtypes=, classes=, name=, context=1} -> loader of examples. One of these options is the source:
----   arrays   tensors, whose first axis counts examples, and lists, by the name of the field
----   read     a function: read(i) -> example i, {x = ..., y = ...}; with count, their number
----   stream   a function that returns, for each epoch, a function that returns the next example,
----            and nil at the end
----   images   a folder of images: see nn.read_image for size, crop, channels and dtype; if it has
----            subfolders, their names are the classes. Fields: image (batch,channels,height,width)
----            and label (batch) i32, which counts loader.classes from 0. `threads` (0: one per
----            CPU) decode the next two batches while the program computes
----   csv      a file of comma-separated values (RFC 4180) with names in its first line;
----            columns={x = {"width", "height"}, y = "kind"}: x is (batch,2); default: each column
----            is a field, of numbers if its first cell is one (dtypes={zip = "text"}: of texts)
----   jsonl    a file of JSON objects of numbers, lists and texts, one a line; columns as for csv
+--- arrays: tensors, whose first axis counts examples, and lists, by the name of the field;
+--- read: a function, read(i) -> example i, {x = ..., y = ...}; with count, their number;
+--- stream: a function that returns, for each epoch, a function that returns the next example, and
+--- nil at the end;
+--- images: a folder of PNG and JPEG files: see nn.read_image for size, crop, channels and dtype.
+--- Subfolders are classes. Fields: image (batch,channels,height,width) and, with subfolders, label
+--- (batch) i32, which counts loader.classes from 0. threads (0: one per CPU): of those that decode
+--- the next two batches while the program computes;
+--- csv: a file of comma-separated values (RFC 4180) with names in its first line.
+--- columns={x = {"width", "height"}, y = "kind"}: x is (batch,2); default: each column is a field.
+--- A column is of numbers if its first cell is one (dtypes={zip = "text"}: of texts);
+--- jsonl: a file of JSON objects of numbers, lists and texts, one a line; columns as for csv.
 --- `for batch in loader do` visits an epoch; batch.x, batch.y are tensors, or lists of texts, whose
 --- first axis has `batch` examples, the last one of an epoch fewer unless drop_last. shuffle: each
 --- epoch has another order, which depends only on the seed. Values become f32 (booleans bool)
@@ -335,7 +339,7 @@ function M.data(given, kind)
     context = arguments.whole("data", "context", given.context or 1),
     seed = arguments.whole("data", "seed", given.seed or 0, 0),
     shuffle = given.shuffle or false, drop_last = given.drop_last or false,
-    fields = given.fields,
+    fields = given.fields, dtypes = given.dtypes or {},
   }
   if loader.count then look(loader) end
   return loader

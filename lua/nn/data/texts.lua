@@ -155,24 +155,25 @@ function M.read_all(path)
   return table.concat(parts)
 end
 
-local function document_of(object, path, number, field)
+local function document_of(object, path, number, field, setting)
   local text = object[field]
   if type(text) == "string" then return text end
   if text ~= nil then
     lib.deny("'%s', line %d: '%s' is %s; a text is needed", path, number, field, files.json(text))
   end
-  lib.deny("'%s', line %d has no field '%s'; it has %s; choose one with field=", path, number,
-           field, table.concat(tables.sorted_keys(object), ", "))
+  lib.deny("'%s', line %d has no field '%s'; it has %s; choose one with %s=", path, number,
+           field, table.concat(tables.sorted_keys(object), ", "), setting or "field")
 end
 
 --- separator(path) -> what separates the cells of a table: a tab in .tsv files, else a comma.
 function M.separator(path) return extension_of(path) == "tsv" and "\t" or "," end
 
---- each_document(source, field, each, moved): calls each(p, size) for the text in this field of
---- every JSON line, or in this column of every row of a table.
-function M.each_document(source, field, each, moved)
+--- each_document(source, field, each, moved, setting): calls each(p, size) for the text in this
+--- field of every JSON line, or in this column of every row of a table. setting: the name of the
+--- one that chooses the field, for errors.
+function M.each_document(source, field, each, moved, setting)
   local function give(object, number)
-    local text = document_of(object, source.path, number, field)
+    local text = document_of(object, source.path, number, field, setting)
     each(ffi.cast("const uint8_t *", text), #text)
   end
   if source.kind == "json" then return M.each_object(source.path, give, moved) end
@@ -199,7 +200,7 @@ end
 --- and between documents: the texts in `field` of JSON lines and tables. what: the setting, for
 --- errors. Errors: missing files, folders, Parquet files.
 function M.read(list, field, what)
-  local parts = {}
+  local parts, setting = {}, (what:match "^.*%." or "") .. "field"
   for _, path in ipairs(paths_in(list)) do
     if files.list(path) then
       lib.deny("%s '%s' is a folder; convert its files: nnlua recipes/tokens_prepare.lua input=%s "
@@ -210,8 +211,8 @@ function M.read(list, field, what)
     if source.kind == "text" then
       parts[#parts + 1] = M.read_all(path)
     else
-      M.each_document(source, field, function(p, size) parts[#parts + 1] = ffi.string(p, size) end,
-                      function() end)
+      local function add(p, size) parts[#parts + 1] = ffi.string(p, size) end
+      M.each_document(source, field, add, function() end, setting)
     end
   end
   return table.concat(parts, "\n")

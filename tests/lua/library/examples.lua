@@ -282,7 +282,8 @@ t.case("data.text may be several files, JSON lines, a table, compressed", functi
   t.fails(function() text_of(write("t.parquet", "PAR1")) end, "t.parquet' is a Parquet file, which "
           .. "nnlua does not read; convert it: python3 -c \"import pandas; pandas.read_parquet('")
   t.fails(function() text_of(folder) end, "is a folder; convert its files: nnlua recipes/tokens")
-  t.fails(function() text_of(json, "txt") end, "line 1 has no field 'txt'; it has text; choose one")
+  t.fails(function() text_of(json, "txt") end, "line 1 has no field 'txt'; it has text; "
+          .. "choose one with data.field=")
   local data = nn.data({text = json .. "," .. a, split = 0.5}, {context = 4})
   t.same(data.vocabulary:decode(data.train:windows()():table()[1]), "hell")
 end)
@@ -297,6 +298,7 @@ t.case("each mistake gets an error that says what is needed", function()
   refused({arrays = {x = {1, 2}, y = {1}}}, "data: field 'y' has 1 examples, but 'x' has 2")
   refused({arrays = {nn.ones(2)}}, "tensors and lists by name are needed, {x = X, y = Y}")
   refused({arrays = {x = {1}}, fields = {"y"}}, "have no field 'y'; they have x")
+  refused({arrays = {x = {1}}, dtypes = {y = "i32"}}, "have no field 'y'; they have x")
   refused({arrays = {x = {1}}, bach = 2}, "data: has no option 'bach'; did you mean 'batch'?")
   refused({arays = {x = {1}}}, "data: has no option 'arays'; did you mean 'arrays'?")
   refused({arrays = {x = {1}}, batch = 2, drop_last = true}, "1 examples are fewer than a batch")
