@@ -77,12 +77,12 @@ local function run_recipe()
   t.check(screen:find "━━.- loss", screen)
   wait_for "step [1-3]%d%d+/4000"
   press "C-c"
-  wait_for "resume=auto"
+  wait_for "resume=runs/demo"
   local text = tmux.screen(true)
-  local done, command = text:match "stopped after step (%d+), .-to resume:\n%s*([^\n]*resume=auto)"
+  local done, command = text:match "stopped after step (%d+), .-to resume:\n%s*([^\n]*resume=runs/demo)"
   t.check(done and not (text:find "┤" or text:find "│"), text)
   press "C-l"
-  enter((command:gsub("steps=4000", "steps=" .. done + 20)))
+  enter(command .. " steps=" .. done + 20)
   wait_for "done after"
   text = tmux.screen(true)
   t.check(text:find("resumed after step " .. done, 1, true), text)
