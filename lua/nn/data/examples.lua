@@ -168,7 +168,7 @@ end
 
 local function field_of(batch, name)
   if batch[name] == nil then
-    lib.fail("data: the examples have no field '%s'; they have %s", name,
+    lib.deny("data: the examples have no field '%s'; they have %s", name,
              table.concat(tables.sorted_keys(batch), ", "))
   end
   return batch[name]
