@@ -116,6 +116,13 @@ t.case("gather, scatter, index_* and masks give PyTorch's results, for any tilin
   end
 end)
 
+t.case("booleans that are added at the same place are counted", function()
+  local yes = nn.ones(3):gt(0)
+  local counts = nn.scatter_add(yes, nn.tensor({1, 1, 0}, {dtype = "i32"}), {size = 2})
+  t.same(counts.dtype, "i64")
+  t.same(counts, {1, 2})
+end)
+
 t.case("lists of positions count from 1, tensors of positions from 0", function()
   local y = nn.tensor {{1, 2, 3}, {4, 5, 6}}
   t.same(y[{2, -2}], {{4, 5, 6}, {1, 2, 3}})
