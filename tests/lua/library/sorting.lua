@@ -145,6 +145,8 @@ t.case("lists of positions count from 1, tensors of positions from 0", function(
   t.fails(function() y[y:gt(2)] = 0 end, "x:masked_fill(mask, value), nn.where(mask, y, x)")
   t.fails(function() y:scatter(nn.tensor({{0}, {1}}, {dtype = "i64"}), nn.ones(2, 2)) end,
           "scatter: src is (2,2) where (2,1) is needed")
+  t.fails(function() y:gt(2):scatter(nn.tensor({{0}, {1}}, {dtype = "i64"}), true) end,
+          "scatter: src is a boolean; a tensor or a number is needed")
 end)
 
 t.case("results whose size depends on values are refused in a compiled function", function()
