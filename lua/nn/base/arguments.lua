@@ -56,9 +56,11 @@ end
 function M.options(who, given, known, raise)     -- raise: lib.misuse or lib.deny
   raise = raise or lib.misuse
   if given == nil then return {} end
+  M.need(type(known) == "table", "options", "the set of names", known, "{name = true} is needed")
   local class = type(given) == "table" and getmetatable(given) or {}
   if type(given) ~= "table" or class.class_name or class.type_name or rawget(given, 1) ~= nil then
-    raise("%s: options are a table {name = value, ...}, not %s", who, M.describe(given))
+    raise("%s: options are a table {name = value, ...}, not %s%s", who, M.describe(given),
+          suggest.choices("", known))
   end
   for name in pairs(given) do
     if not known[name] then

@@ -8,6 +8,7 @@ local creation = require "nn.core.creation"
 local engine = require "nn.base.engine"
 local examples = require "nn.data.examples"
 local files = require "nn.io.files"
+local is_tensor = require("nn.core.tensor").is_tensor
 local lib = require "nn.base.capi"
 local random = require("nn.data.random").random
 local token_source = require "nn.data.token_source"
@@ -228,6 +229,8 @@ end
 ---     d.vocabulary:decode{3, 11, 8}, d.vocab  --> "The", 30
 function M.data(given, options)
   local cfg = {}
+  arguments.need(not is_tensor(given), "data", "the argument", given,
+                 "options are needed, such as {arrays = {x = X, y = Y}, batch = 32}")
   local kind = type(given) == "table" and examples.kind_of(given)
   if kind then return examples.data(given, kind) end
   local checked = type(given) == "table" and getmetatable(given) ~= nil     -- settings of nn.config
