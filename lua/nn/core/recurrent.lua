@@ -227,7 +227,7 @@ local function init_cell(self, kind, inputs, size, options)
 end
 
 local function run_cell(self, x, h, c)
-  if not tensor.is_tensor(x) or #x.shape ~= 2 then
+  if not tensor.is_tensor(x) or #x.shape ~= 2 or x:dim(2) ~= self.inputs then
     lib.misuse("%s: x is %s; (batch, %d) is needed", self.class_name, tensor.is_tensor(x)
                and tensor.shape_text(x.shape) or arguments.describe(x), self.inputs)
   end
