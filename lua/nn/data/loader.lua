@@ -143,6 +143,10 @@ function Loader:set_state(state)
   return state.fingerprint == self.fingerprint
 end
 
+function Loader:__ipairs()
+  lib.misuse("ipairs: windows of a text are drawn without end; call loader:batch() in a loop")
+end
+
 function Loader:__tostring()
   local text = "loader of %.0f tokens of %s, %d x %d in a batch"
   return text:format(self.count, self.name, self.rows, self.context)
