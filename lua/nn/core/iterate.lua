@@ -1,6 +1,6 @@
--- ipairs and pairs over tensors and loaders. LuaJIT ignores __ipairs and __pairs: without this file,
--- ipairs would find no rows and no batches and raise no error, and pairs would find the fields
--- behind a tensor.
+-- ipairs and pairs over tensors and loaders. LuaJIT ignores __ipairs and __pairs: without this
+-- file, ipairs would find no rows and no batches and raise no error, and pairs would find the
+-- fields behind a tensor.
 -- pairs also prevents wrong code: LuaJIT 2.1 of March 2022 compiles loops over `next`, and a key
 -- that such a loop kept had a wrong value in one of 60 runs of a test.
 local lib = require "nn.base.capi"

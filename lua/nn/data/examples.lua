@@ -328,14 +328,14 @@ end
 --- A column is of numbers if its first cell is one (dtypes={zip = "text"}: of texts);
 --- jsonl: a file of JSON objects of numbers, lists and texts, one a line; columns as for csv.
 --- `for batch in loader do` or `for i, batch in ipairs(loader) do` visits an epoch; batch.x and
---- batch.y are tensors, or lists of texts, whose first axis has `batch` examples, the last one of an
---- epoch fewer unless drop_last. loader.count and loader.batches are the numbers of examples and
---- batches of an epoch (nil for a stream). shuffle: each epoch has another order, which depends only
---- on the seed. Values become f32 (booleans bool) unless dtypes={y = "i32"}. fields={"x", "y"}: the
---- fields that loader:batch() returns, in this order (default: all, by name). classes="y": the texts
---- of this field become i32 numbers from 0; loader.classes lists the texts, sorted. context, name:
---- tokens of an example and a name, for reports. Errors: unknown options; examples that differ in
---- fields, kinds or shapes; files that are missing or damaged.
+--- batch.y are tensors, or lists of texts, whose first axis has `batch` examples, the last one of
+--- an epoch fewer unless drop_last. loader.count and loader.batches are the numbers of examples and
+--- batches of an epoch (nil for a stream). shuffle: each epoch has another order, which depends
+--- only on the seed. Values become f32 (booleans bool) unless dtypes={y = "i32"}. fields={"x",
+--- "y"}: the fields that loader:batch() returns, in this order (default: all, by name).
+--- classes="y": the texts of this field become i32 numbers from 0; loader.classes lists the texts,
+--- sorted. context, name: tokens of an example and a name, for reports. Errors: unknown options;
+--- examples that differ in fields, kinds or shapes; files that are missing or damaged.
 ---     local loader = nn.data {arrays = {x = nn.rand(10, 3), y = nn.rand(10)}, batch = 4}
 ---     for batch in loader do print(batch.x:dims()) end  --> 4	3...4	3...2	3
 ---     local squares = nn.data {read = function(i) return {x = i, y = i * i} end, count = 4}
