@@ -161,6 +161,7 @@ function M.evaluate(model, loader, batches, progress)
   arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")
   arguments.need(type(loader) == "table" and loader.windows, "evaluate", "the loader", loader,
                  "data.train or data.val of nn.data is needed")
+  arguments.whole("evaluate", "the number of batches", batches or 0, 0)
   local losses, rows = all_losses(model, loader, batches, progress)
   if not losses then return nil end
   local sum, total = 0, 0
