@@ -94,6 +94,8 @@ nn.eye(2, 4, {dtype = "i64"}) | torch.eye(2, 4, dtype=torch.int64)
 nn.one_hot(ids, 3) | F.one_hot(ids, 3)
 nn.full({2, 2}, 3) | torch.full((2, 2), 3.0)
 nn.zeros_like(x) | torch.zeros_like(x)
+nn.ones_like(x, {dtype = "i64"}) | torch.ones_like(x, dtype=torch.int64)
+nn.randn_like(ids, {dtype = "f32"}) * 0 | torch.randn_like(ids, dtype=torch.float32) * 0
 nn.randint(5, {2, 3}) * 0 | torch.randint(5, (2, 3)) * 0
 nn.rand_like(x) * 0 | torch.rand_like(x) * 0
 nn.bernoulli(nn.ones(3)) | torch.bernoulli(torch.ones(3))

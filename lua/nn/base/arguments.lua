@@ -115,6 +115,7 @@ function M.axis(who, axis, rank)
     local a = axis < 0 and rank + 1 + axis or axis
     if a >= 1 and a <= rank then return a end
   end
+  if rank == 0 then lib.misuse("%s: the tensor has no axes", who) end
   lib.misuse("%s: there is no axis %s; axes are 1 to %d, or -1 to -%d from the end", who,
              M.describe(axis), rank, rank)
 end

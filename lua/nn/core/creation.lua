@@ -61,24 +61,34 @@ function M.arange(count, options, ...)
   end
   return ops.call("arange", arguments.whole("arange", "the count", count), options or {})
 end
---- nn.zeros_like(x) -> zeros of x's shape, dtype and tiling.
----     nn.zeros_like(x):dims()  --> 2, 3
-function M.zeros_like(x) return ops.call("full_like", x, 0) end
---- nn.ones_like(x) -> ones of x's shape, dtype and tiling.
----     nn.ones_like(x):sum()  --> 6
-function M.ones_like(x) return ops.call("full_like", x, 1) end
-
---- nn.rand_like(x) -> independent values, uniform in [0, 1), of x's shape and dtype.
----     nn.rand_like(x):lt(1):sum()  --> 6
-function M.rand_like(x)
-  tensor.need("rand_like", "x", x)
-  return ops.call("uniform", x.shape, {dtype = x.dtype})
+-- The dtype of a tensor like x, with these options.
+local function dtype_like(who, x, options)
+  tensor.need(who, "x", x)
+  return {dtype = arguments.options(who, options, {dtype = true}).dtype or x.dtype}
 end
---- nn.randn_like(x) -> independent normal values of x's shape and dtype.
+--- nn.zeros_like(x, {dtype}) -> zeros of x's shape and tiling, and by default its dtype.
+---     nn.zeros_like(x):dims()  --> 2, 3
+function M.zeros_like(x, options)
+  return ops.call("full_like", x, 0, dtype_like("zeros_like", x, options))
+end
+--- nn.ones_like(x, {dtype}) -> ones; see nn.zeros_like.
+---     nn.ones_like(x, {dtype = "i64"}):sum()  --> 6
+function M.ones_like(x, options)
+  return ops.call("full_like", x, 1, dtype_like("ones_like", x, options))
+end
+
+--- nn.rand_like(x, {dtype}) -> independent values, uniform in [0, 1), of x's shape, and by default
+--- its dtype.
+---     nn.rand_like(x):lt(1):sum()  --> 6
+function M.rand_like(x, options)
+  options = dtype_like("rand_like", x, options)
+  return ops.call("uniform", x.shape, options)
+end
+--- nn.randn_like(x, {dtype}) -> independent normal values; see nn.rand_like.
 ---     nn.randn_like(x):dims()  --> 2, 3
-function M.randn_like(x)
-  tensor.need("randn_like", "x", x)
-  return ops.call("normal", x.shape, {dtype = x.dtype})
+function M.randn_like(x, options)
+  options = dtype_like("randn_like", x, options)
+  return ops.call("normal", x.shape, options)
 end
 --- wide_uniform(shape) -> independent f64 values, uniform in [0, 1), of 48 random bits.
 function M.wide_uniform(shape)

@@ -38,7 +38,10 @@ end
 --- nn.mse(x, y) -> mean of (x - y)^2 over all elements; shapes broadcast. Each is a tensor or a
 --- number.
 ---     nn.mse(x, 0):item()  --> 15.1667
-function M.mse(x, y) return ops.call("sub", x, y):square():mean() end
+function M.mse(x, y, options)
+  arguments.options("mse", options, {})            -- nn.mse_loss has some
+  return ops.call("sub", x, y):square():mean()
+end
 --- nn.mse_loss(x, y, {reduction="mean"}) -> (x - y)^2: its mean, its sum, or with "none" each
 --- element. Errors: other shapes of x and y.
 ---     nn.mse_loss(x, nn.zeros_like(x), {reduction = "sum"})  --> 91

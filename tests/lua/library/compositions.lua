@@ -64,6 +64,11 @@ t.case("wrong sizes, axes and options are refused in these words", function()
     ["split: the size of a piece is 0; a whole number"] = function() x:split(0) end,
     ["chunk: the number of parts is nil"] = function() x:chunk() end,
     ["flip: there is no axis nil"] = function() x:flip() end,
+    ["flip: the tensor has no axes"] = function() nn.tensor(1):flip(1) end,
+    ["mse: has no option 'reduction'"] = function() nn.mse(x, x, {reduction = "sum"}) end,
+    ["zeros_like: has no option 'dtpe'; did you mean 'dtype'"] = function()
+      nn.zeros_like(x, {dtpe = "i64"})
+    end,
     ["flip: axis 2 is given twice"] = function() x:flip {2, -1} end,
     ["roll: 1 shifts are given for 2 axes"] = function() x:roll(1, {1, 2}) end,
     ["tile: a count is 0; a whole number"] = function() x:tile(2, 0) end,
