@@ -69,6 +69,12 @@ t.case("the validations of a run are told apart, and their time is counted", fun
   for _, fact in ipairs(metrics.facts(run)) do facts[fact[1]] = fact[2] end
   t.same({facts["lowest validation loss"], facts["final validation loss"], facts.validation},
          {"2.3735 at step 10 (50 of 430 batches)", "2.3649 (all 430 batches)", "20s"})
+  run = metrics.read(run_of {
+    start("start", 0), '{"event":"eval","step":10,"val_loss":2.25,"validation":'
+      .. '{"batches":50,"all":430,"seconds":2}}',
+    '{"event":"done","step":15,"val_loss":2.5,"validation":'
+      .. '{"batches":430,"all":430,"seconds":17.5}}'})
+  t.same(metrics.facts(run)[3], {"lowest validation loss", "2.2500 at step 10 (50 of 430 batches)"})
 end)
 
 t.case("metrics.csv has a row for each step, and an empty field for each missing value", function()
@@ -113,7 +119,7 @@ t.case("the page names the command, the computer and the versions", function()
   t.same(data[1].about, {
     {"command", "./nnlua a.lua"}, {"host", "vm"}, {"processor", "P"},
     {"workers", "2 CPU and 0 GPU workers"},
-    {"matrix products", "126 GFLOP/s in f32: 100% of the MFU"}, {"nnlua", "1.2"},
+    {"matrix products", "126 GFLOP/s in f32, an MFU of 100%"}, {"nnlua", "1.2"},
     {"StarPU", "1.4"}, {"BLAS", "OpenBLAS"}})
 end)
 
