@@ -36,7 +36,7 @@ for file, names in pairs {
   ["core.losses"] = "cross_entropy mse mse_loss l1_loss huber_loss smooth_l1_loss"
     .. " binary_cross_entropy binary_cross_entropy_with_logits kl_div nll_loss normalize"
     .. " cosine_similarity cosine_embedding_loss triplet_margin_loss",
-  ["core.matrices"] = "eye tril triu diag trace outer cdist",
+  ["core.matrices"] = "eye tril triu diag outer cdist",
   ["core.methods"] = "masked_fill clamp leaky_relu elu selu celu logsigmoid softsign hardsigmoid"
     .. " hardswish frac lerp addcmul addcdiv nan_to_num any all count_nonzero var std norm"
     .. " allclose",
@@ -79,7 +79,10 @@ for file, names in pairs {
   ["train.schedule"] = "schedule schedules", ["train.settings"] = "run_fields",
 } do
   -- Of an op and a library function of the same name, nn has the function.
-  for name in names:gmatch "%S+" do nn[name], home[name] = nil, "nn." .. file end
+  for name in names:gmatch "%S+" do
+    assert((home[name] or "nn.core.op") == "nn.core.op", name .. " is in two files")
+    nn[name], home[name] = nil, "nn." .. file
+  end
 end
 
 return setmetatable(nn, {
