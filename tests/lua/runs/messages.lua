@@ -86,6 +86,7 @@ t.case("a validation shows its progress, and each result names its batches", fun
   local total, training, validation = printed:match("\ndone after (%d+)s %((%d+)s of training, "
     .. "(%d+)s of validation%): val_loss %d%.%d+ %(all 14 batches%); saved in ")
   t.check(tonumber(total) >= 1 and tonumber(training) == 0 and tonumber(validation) >= 1, printed)
+  t.same(require("nn.train.validation").label {batches = 1, all = 1}, "1 batch")
   local done = metrics.read(cfg.out).done
   t.same({done.validation.batches, done.validation.all}, {14, 14})
   t.check(done.seconds >= done.train_seconds + done.validation.seconds, done.seconds)
