@@ -124,7 +124,7 @@ local function add_topics(lines, contents)
       local entries = {}
       for k = 2, #topic[i] do
         local part = topic[i][k]
-        if not by_part[part] then lib.fail("nnlua --doc: nothing has docs in %s; remove it", part) end
+        if not by_part[part] then lib.fail("nnlua --doc: '%s' has no docs; remove it", part) end
         for _, entry in ipairs(by_part[part]) do entries[#entries + 1] = entry end
         by_part[part] = nil
       end

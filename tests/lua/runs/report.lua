@@ -201,7 +201,7 @@ t.case("a run writes all outputs; the recipes list and compare runs", function()
   local one = data_of(files.read(folder .. "/runs/a/report.html"))[1]
   t.same({#one.series.loss.step, #one.series.val_loss.step, #one.samples, one.state},
          {4, 2, 1, "done"})
-  t.same(one.about[1][2]:match "/recipes/gpt2_train.lua (model.layers=1 .*)$", "model.layers=1 "
+  t.same(one.about[1][2]:match "recipes/gpt2_train.lua (model.layers=1 .*)$", "model.layers=1 "
          .. "model.embd=16 model.heads=1 steps=4 model.context=8 data.batch=2 eval_every=2 "
          .. "final_batches=1 sample.tokens=5 log_every=1 out=runs/a")
   local rows = files.read(folder .. "/both.csv")
