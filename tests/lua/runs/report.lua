@@ -196,11 +196,11 @@ t.case("a run writes all outputs; the recipes list and compare runs", function()
   t.check(output:find "\na    done   4/4   %d%.%d+  %d%.%d+ at %d  ", output)
   t.check(output:find("both.html: 2 runs", 1, true), output)
   local both = data_of(files.read(folder .. "/both.html"))
-  t.same({both[1].name, both[2].name}, {"runs/a", "runs/b"})
+  t.same({both[1].name, both[2].name, both[1].in_folder}, {"runs/a", "runs/b", false})
   t.check(files.read(folder .. "/both.html"):find("<h1>runs/a, runs/b</h1>", 1, true), "its title")
   local one = data_of(files.read(folder .. "/runs/a/report.html"))[1]
-  t.same({#one.series.loss.step, #one.series.val_loss.step, #one.samples, one.state},
-         {4, 2, 1, "done"})
+  t.same({#one.series.loss.step, #one.series.val_loss.step, #one.samples, one.state, one.in_folder},
+         {4, 2, 1, "done", true})
   t.same(one.about[1][2]:match "recipes/gpt2_train.lua (model.layers=1 .*)$", "model.layers=1 "
          .. "model.embd=16 model.heads=1 steps=4 model.context=8 data.batch=2 eval_every=2 "
          .. "final_batches=1 sample.tokens=5 log_every=1 out=runs/a")
