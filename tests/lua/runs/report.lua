@@ -238,8 +238,8 @@ end
 t.case("a browser draws the page: a legend with colours, and no cliffs", function()
   local lines = {start("start", 0), '{"event":"eval","step":20,"val_loss":3.25}'}
   for i, memory in ipairs {37.7e6, 37.9e6, 37.8e6} do
-    lines[#lines + 1] = ('{"event":"step","step":%d,"loss":%g,"seconds":1,"memory":%d}'):format(
-      10 * i, 4 - i / 2, memory)
+    lines[#lines + 1] = ('{"event":"step","step":%d,"loss":%g,"seconds":1,"memory":%d,"stalled":0}')
+      :format(10 * i, 4 - i / 2, memory)
   end
   local page = drawn({run_of(lines)}, 1000)
   t.check(page:find '<svg.*<path d="M', page:sub(-500))
@@ -253,6 +253,8 @@ t.case("a browser draws the page: a legend with colours, and no cliffs", functio
   end
   t.check(chart:find(">38 MB<", 1, true), chart)
   t.check(highest - lowest < 15, chart)                    -- of a chart of 190
+  chart = page:match '<svg[^>]*aria%-label="disk busy, workers stalled">(.-)</svg>'
+  t.check(chart:find(">0%<", 1, true) and chart:find(">1%<", 1, true), chart)
 end)
 
 t.case("on a narrow screen no table is cut, and each cell names its run", function()
