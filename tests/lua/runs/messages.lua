@@ -32,6 +32,10 @@ t.case("resume=RUN goes on in the folder of the run; a checkpoint begins another
   t.same({opened("resume=" .. out .. "/")}, {out, path})
   t.same({opened("resume=" .. out, "preset=y")}, {out, path})
   t.same({opened("resume=" .. path)}, {default, path})
+  for _, name in ipairs {folder .. "/none", default} do
+    t.fails(function() opened("resume=" .. name, "out=" .. name) end,
+            ("there is no checkpoint in '%s'; resume must be"):format(name))
+  end
   t.same({opened("resume=" .. path, "out=" .. folder .. "/other")}, {folder .. "/other", path})
 end)
 
