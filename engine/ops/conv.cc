@@ -100,7 +100,7 @@ padded x.
                 "{x={1,2,5,5}, weight={3,2,2,2}, bias={3}, padding={1,0,0,2}, dilation=2}",
                 "{x={2,2,4,5}, weight={3,2,3,2}, same=true}"},
     .run = run_conv2d,
-    .category = "layers",
+    .category = "convolution",
 };
 
 void check_backward(const Call& c, const nn_conv_params& p) {

@@ -67,7 +67,7 @@ than the padded x; more padding than half of the window.
                 "{x={2,5,5}, size=3, stride=1, padding=1, kind='mean'}",
                 "{x={2,5,4}, size=3, stride=2, padding=1, kind='mean_inside'}"},
     .run = run_pool2d,
-    .category = "layers",
+    .category = "convolution",
 };
 
 void run_pool2d_backward(Call& c) {

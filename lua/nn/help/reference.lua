@@ -34,8 +34,7 @@ local topics = {
    {"Optimizers", "core/optimizer", "core/optim", "op optimizers"},
    {"Learning rates", "train/schedule", "train/lr_schedulers"},
    {"Compiled functions", "core/compile"}, {"Scalars", "core/scalar"},
-   {"Microbatches", "core/accumulate"},
-   {"Several processes", "base/cluster"}, {"Precision", "train/precision"}},
+   {"Microbatches", "core/accumulate"}, {"Several processes", "base/cluster"}},
   {"Data and text",
    {"Data", "data/loader", "data/examples", "data/images"},
    {"Masked tokens and spans", "data/masking", "data/spans"},
@@ -51,9 +50,9 @@ local topics = {
    {"Tensor files", "io/safetensors"}},
   {"Memory, plans and measurements",
    {"Workers, random numbers, signals", "base/engine"}, {"Memory", "base/budget", "train/memory"},
-   {"Plans", "plan/step", "plan/gpu_budget"}, {"Measuring", "measure/profile"},
-   {"Plots", "plot/curves", "plot/histogram", "plot/image"}},
+   {"Plans", "plan/step", "plan/gpu_budget"}, {"Measuring", "measure/profile"}},
   {"Tools",
+   {"Plots", "plot/curves", "plot/histogram", "plot/image"},
    {"Tasks", "core/task"}, {"Errors and options", "base/capi", "base/arguments"},
    {"Tests", "test"}},
   {"Ops that compute gradients", {"Backward ops", "op gradients"}},
@@ -124,10 +123,12 @@ local function add_topics(lines, contents)
     for i = 2, #topic do
       local entries = {}
       for k = 2, #topic[i] do
-        for _, entry in ipairs(by_part[topic[i][k]] or {}) do entries[#entries + 1] = entry end
-        by_part[topic[i][k]] = nil
+        local part = topic[i][k]
+        if not by_part[part] then lib.fail("nnlua --doc: '%s' has no docs; remove it", part) end
+        for _, entry in ipairs(by_part[part]) do entries[#entries + 1] = entry end
+        by_part[part] = nil
       end
-      if #entries > 0 then links[#links + 1] = add_section(lines, topic[i][1], entries) end
+      links[#links + 1] = add_section(lines, topic[i][1], entries)
     end
     contents[#contents + 1] = ("* **%s**: %s"):format(topic[1], table.concat(links, ", "))
   end

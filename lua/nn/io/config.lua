@@ -167,11 +167,11 @@ end
 --- get(values, path) -> the value under a dotted path in nested tables, or nil.
 function M.get(values, path)
   for part in path:gmatch "[^.]+" do
-    values = type(values) == "table" and values[part]
+    if type(values) ~= "table" then return nil end
+    values = values[part]
   end
   return values
 end
-
 
 local function apply_preset(self, name)
   local preset = self.presets[name]

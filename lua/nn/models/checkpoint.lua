@@ -270,11 +270,11 @@ end
 local function find(out, resume, warn)
   if resume == "none" then return nil end
   local folder = resume == "auto" and out or resume
-  if resume ~= "auto" and not files.list(folder) then
-    lib.deny("there is no folder '%s'; resume must be none, auto, a checkpoint or a run's folder",
-             resume)
-  end
   if resume ~= "auto" and #M.list(folder) == 0 then
+    if not files.exists(files.join(folder, "state.json")) then
+      lib.deny("there is no checkpoint in '%s'; resume must be none, auto, a checkpoint or a run's "
+               .. "folder", resume)
+    end
     return {path = folder, state = M.open_checkpoint(folder).state}
   end
   local all = M.list(folder)

@@ -1,6 +1,7 @@
 -- The command line of a run, and the one that resumes it, as a user types them.
 local cluster = require "nn.base.cluster"
 local files = require "nn.io.files"
+local host = require "nn.host"
 
 local M = {}
 
@@ -20,6 +21,13 @@ local function program_of(words, named)
   return out
 end
 
+-- recipes/NAME.lua for a recipe of nnlua, which is found from any folder.
+local function script_of(path)
+  local name = path:sub(#host.root + 2)
+  local is_found = name:find "^recipes/" and path == files.join(host.root, name)
+  return is_found and not files.exists(name) and name or path
+end
+
 local function joined(words)
   for i, word in ipairs(words) do words[i] = quoted(word) end
   return table.concat(words, " ")
@@ -31,7 +39,8 @@ function M.typed(words, named)
   words = words or arg
   if not words or not words[0] then return nil end
   local out = program_of(words, named or os.getenv "NNLUA_PROGRAM" or "")
-  for i = 0, #words do out[#out + 1] = words[i] end
+  out[#out + 1] = script_of(words[0])
+  for _, word in ipairs(words) do out[#out + 1] = word end
   return joined(out)
 end
 
@@ -41,7 +50,7 @@ function M.resume(folder, words, named)
   words = words or arg
   if not words or not words[0] then return quoted("resume=" .. folder) end
   local out = program_of(words, named or os.getenv "NNLUA_PROGRAM" or "")
-  out[#out + 1] = words[0]
+  out[#out + 1] = script_of(words[0])
   for _, word in ipairs(words) do
     if not word:find "^%-*[%w_.]+=" and not word:find "^%-%-" then out[#out + 1] = word end
   end

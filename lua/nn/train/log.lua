@@ -67,8 +67,7 @@ function Log:event(name, fields)
 end
 
 -- The numbers of each event that TensorBoard shows.
-local shown = {step = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "memory", "disk_read",
-                       "disk_written", "disk_busy", "stalled"}, eval = "all"}
+local shown = {step = metrics.curves, eval = "all"}
 
 function Log:update_tensorboard(name, fields)
   if not self.board then self.board = tensorboard.new(self.folder, fields.step or 0, os.time()) end

@@ -142,7 +142,7 @@ end
 
 function readers.eval(run, event)
   add(run, "val_loss", event.step, run.seconds, event.val_loss)
-  run.validation = event.validation or run.validation
+  run.validation_at[event.step] = event.validation
   add_validation(run, event.validation)
 end
 
@@ -192,13 +192,13 @@ end
 --- read(folder) -> run: name, folder, state ("running", "done", "stopped", "failed" or "ended
 --- early"), step, steps, parameters, time (of its start), seconds of training, series {loss =
 --- {step=, seconds=, value=} lists, ...}, samples {{step=, text=}, ...}, config (config.json), best
---- {value=, step=} of the validation loss, validation (its batches), about {command=, host=, ...}
---- and gflops of the newest process. Errors: a folder without a run.
+--- {value=, step=} of the validation loss, validation_at {[step] = {batches=, all=}, ...}, about
+--- {command=, host=, ...} and gflops of the newest process. Errors: a folder without a run.
 function M.read(folder)
   local path = files.join(folder, "metrics.jsonl")
   if not files.exists(path) then lib.fail("'%s' contains no run (no metrics.jsonl)", folder) end
   local run = {name = folder:gsub("/+$", ""):gsub("^%./", ""), folder = folder, series = {},
-               samples = {}, step = 0, seconds = 0, before = 0, about = {}}
+               samples = {}, validation_at = {}, step = 0, seconds = 0, before = 0, about = {}}
   for line in files.read(path):gmatch "[^\n]+" do
     local event = event_of(line)
     if event then readers[event.event](run, event) end
@@ -251,7 +251,7 @@ function M.facts(run)
     return found and (" (%s)"):format(validation.label(found)) or ""
   end
   fact("lowest validation loss", "%.4f at step %d%s", run.best and run.best.value,
-       run.best and run.best.step, by(run.validation))
+       run.best and run.best.step, run.best and by(run.validation_at[run.best.step]))
   fact("final validation loss", "%.4f%s", run.done and run.done.val_loss,
        run.done and by(run.done.validation))
   fact("parameters", "%s", run.parameters and units.number(run.parameters))
@@ -268,7 +268,7 @@ end
 function M.about(run)
   local about, list = run.about, {}
   local version = run.version and run.version:gsub("^nnlua ", "")
-  local rate = run.gflops and about.dtype and ("%s GFLOP/s in %s: 100%% of the MFU"):format(
+  local rate = run.gflops and about.dtype and ("%s GFLOP/s in %s, an MFU of 100%%"):format(
     units.number(run.gflops), about.dtype)
   for _, entry in ipairs {
     {"command", about.command}, {"host", about.host}, {"processor", about.processor},

@@ -85,7 +85,7 @@ local function page_data(run, short)
   end
   return {name = run.name, short = short, state = run.state, facts = metrics.facts(run),
           about = metrics.about(run), series = series,
-          config = flat(run.config, "", {}), samples = samples}
+          config = flat(run.config, "", {}), samples = samples, in_folder = run.in_folder}
 end
 
 local function escaped(text)
@@ -100,7 +100,7 @@ local function list_json(list)
 end
 local function run_json(run)
   local parts = {}
-  for _, name in ipairs {"name", "short", "state", "series"} do
+  for _, name in ipairs {"name", "short", "state", "series", "in_folder"} do
     parts[#parts + 1] = ('"%s":%s'):format(name, files.json(run[name]))
   end
   for _, name in ipairs {"facts", "about", "config", "samples"} do
@@ -128,6 +128,7 @@ function M.write(path, folders, title)
   for i, folder in ipairs(folders) do
     runs[i] = metrics.read(folder)
     names[i] = runs[i].name
+    runs[i].in_folder = path == files.join(folder, "report.html")      -- beside its metrics.csv
   end
   if path:find "%.csv$" then return files.write(path, csv.text(runs)) end
   files.write(path, M.page(runs, title or table.concat(names, ", ")))

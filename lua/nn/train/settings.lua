@@ -25,15 +25,9 @@ local function used(out)
   return #names > 1 or #names == 1 and names[1] ~= LOCK
 end
 
--- Whether the setting resume is the folder of a run, not a checkpoint.
-local function resumes_run(cfg)
-  return cfg.resume ~= "none" and cfg.resume ~= "auto" and #checkpoint.list(cfg.resume) > 0
-end
-
 --- default_folder(cfg) -> the default folder of a new run: the first of runs/NAME, runs/NAME-2, ...
---- that is not used; with resume=auto, the newest used one; with resume=RUN, that of the run.
+--- that is not used; with resume=auto, the newest used one.
 function M.default_folder(cfg)
-  if resumes_run(cfg) then return (cfg.resume:gsub("(.)/+$", "%1")) end
   local number = 1
   while used(folder(cfg, number)) do number = number + 1 end
   return folder(cfg, cfg.resume == "auto" and math.max(1, number - 1) or number)
@@ -54,7 +48,7 @@ end
 
 local function claim_folder(cfg)
   local out, number = cfg.out, 1
-  while out == "" and cfg.resume ~= "auto" and not resumes_run(cfg) do
+  while out == "" and cfg.resume ~= "auto" do
     local free = folder(cfg, number)
     local held = not used(free) and lock(free)
     if held and not used(free) then return free, held end
@@ -125,9 +119,14 @@ end
 local of_start = {out = true, resume = true, plan = true, verify = true, profile = true,
                   profile_steps = true, plot = true}
 
+-- The folder of the run that the setting resume names; nil if it is a checkpoint.
+local function run_folder(resume)
+  return #checkpoint.list(resume) > 0 and resume:gsub("(.)/+$", "%1") or nil
+end
+
 --- saved(given, values) -> a function from a path to its value in the run to resume, or nil. given:
---- the settings on the command line as texts by path; values: all other settings. If another preset
---- than the run's is given, nothing is inherited.
+--- the settings on the command line as texts by path; values: all other settings. A run resumes in
+--- its folder. If another preset than the run's is given, nothing else is inherited.
 function M.saved(given, values)
   local function setting(name) return given[name] or values[name] end
   local resume = setting "resume"
@@ -137,13 +136,13 @@ function M.saved(given, values)
     if from == "" then from = M.default_folder {preset = setting "preset", resume = resume} end
   end
   local found = resume ~= "none" and first.on_first("the settings of the run to resume", function()
-    return checkpoint.config(from)
-  end)
-  if not found or given.preset and given.preset ~= found.preset then
-    return function() return nil end
-  end
+    return {config = checkpoint.config(from), out = resume ~= "auto" and run_folder(resume) or nil}
+  end) or {}
+  local saved = found.config
+  local inherits = saved and not (given.preset and given.preset ~= saved.preset)
   return function(path)
-    if not of_start[path] then return config.get(found, path) end
+    if path == "out" then return found.out end
+    if inherits and not of_start[path] then return config.get(saved, path) end
   end
 end
 
@@ -158,8 +157,8 @@ function M.run_fields(defaults)
     stop_at = field(0, "val_loss at which training ends early; 0: never",
                     {min = 0, real = true}),
     seed = field(1, "seed of weights, dropout, data order and samples", {min = 0}),
-    out = field("", "folder of this run; empty: that of the resumed run, else runs/PRESET, then "
-                .. "runs/PRESET-2, ..."),
+    out = field("", "folder of this run, by default that of the resumed run; empty: runs/PRESET, "
+                .. "then runs/PRESET-2, ..."),
     resume = field("none", "none, the folder of a run (its newest checkpoint), a checkpoint, or "
                    .. "auto (the newest checkpoint in out; without one, training begins anew); its "
                    .. "settings apply unless others are given", {inherits = M.saved}),

@@ -1,12 +1,11 @@
 -- Writes event files of TensorBoard: a sequence of records, each a protocol buffer (event.proto of
 -- TensorFlow) with its length and checksums (masked CRC-32C). Only numbers and texts.
 local bit = require "bit"
+local computer = require "nn.measure.computer"
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local tables = require "nn.base.tables"
-
-ffi.cdef "int gethostname(char *name, size_t size);"
 
 local M = {}
 
@@ -88,10 +87,8 @@ Writer.__index = Writer
 --- new(folder, step, time) -> writer of a new event file in the folder; discards events of later
 --- steps in older files. Errors: it cannot be written.
 function M.new(folder, step, time)
-  local name = ffi.new "char[256]"
-  ffi.C.gethostname(name, 255)
   local path = files.join(folder, ("events.out.tfevents.%010d.%s.%d"):format(
-    time, ffi.string(name):gsub("[^%w.-]", "_"), step))
+    time, computer.name():gsub("[^%w.-]", "_"), step))
   local file, reason = io.open(path, "ab")
   if not file then lib.fail("cannot write %s", reason) end
   local self = setmetatable({file = file}, Writer)

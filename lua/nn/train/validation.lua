@@ -5,12 +5,13 @@ local evaluate = require "nn.models.evaluate"
 
 local M = {}
 
---- label(found) -> "50 of 174 batches", "all 174 batches": of which batches a validation loss is
---- the mean; found: {batches=, all=} of an event.
+--- label(found) -> "50 of 174 batches", "all 174 batches", "1 batch": of which batches a validation
+--- loss is the mean; found: {batches=, all=} of an event.
 function M.label(found)
-  if not found.all then return ("%d batches"):format(found.batches) end
-  if found.batches == found.all then return ("all %d batches"):format(found.all) end
-  return ("%d of %d batches"):format(found.batches, found.all)
+  local count, all = found.batches, found.all
+  if all and count < all then return ("%d of %d batches"):format(count, all) end
+  if count == 1 then return "1 batch" end
+  return ("%s%d batches"):format(all and "all " or "", count)
 end
 
 --- validate(run, model, loader, batches) -> the mean loss of nn.evaluate, whose progress the run

@@ -134,6 +134,10 @@ local function check_meanings(fields, group)
   end
 end
 
+t.case("a setting of a group that is missing has no value", function()
+  t.same({config.get({a = {b = 1}}, "a.b"), config.get({}, "a.b") == nil}, {1, true})
+end)
+
 t.case("every setting has a meaning", function()
   for _, fields in ipairs {nn.run_fields(), nn.data_fields(), nn.memory_fields()} do
     check_meanings(fields, "")

@@ -222,8 +222,8 @@ t.case("a damaged checkpoint stops resume=PATH; resume=auto takes the previous o
   files.remove(files.join(folder, "saved/checkpoint-000004/state.json"))
   says("data.text=text.txt out=saved resume=auto",
        "no checkpoint in 'saved' can be used; to start again, use another out=")
-  says("data.text=text.txt out=new resume=nowhere", "there is no folder 'nowhere'; resume must be "
-       .. "none, auto, a checkpoint or a run's folder")
+  says("data.text=text.txt out=new resume=nowhere", "there is no checkpoint in 'nowhere'; resume "
+       .. "must be none, auto, a checkpoint or a run's folder")
   says("data.text=text.txt out=saved", "'saved' already contains a run, up to step 4; resume it "
        .. "with resume=auto, or choose another out=")
 end)

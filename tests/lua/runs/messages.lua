@@ -22,13 +22,20 @@ end
 
 t.case("resume=RUN goes on in the folder of the run; a checkpoint begins another one", function()
   local out = t.folder()
+  local default = folder .. "/default"
   local function opened(...)
-    local run = nn.run(nn.config({preset = "x", nn.run_fields {steps = 1}}, {...}))
+    local run = nn.run(nn.config({preset = "x", nn.run_fields {steps = 1, out = default}}, {...}))
     if run.lock then run.lock:release() end
     return run.out, run.checkpoint.path
   end
   local path = nn.save_checkpoint(out, {step = 1, model = nn.Linear(1, 1), config = {}})
   t.same({opened("resume=" .. out .. "/")}, {out, path})
+  t.same({opened("resume=" .. out, "preset=y")}, {out, path})
+  t.same({opened("resume=" .. path)}, {default, path})
+  for _, name in ipairs {folder .. "/none", default} do
+    t.fails(function() opened("resume=" .. name, "out=" .. name) end,
+            ("there is no checkpoint in '%s'; resume must be"):format(name))
+  end
   t.same({opened("resume=" .. path, "out=" .. folder .. "/other")}, {folder .. "/other", path})
 end)
 
@@ -55,6 +62,9 @@ t.case("the command that resumes is what a user types", function()
   t.same(commands("no/nnlua")[2], "build/nnlua recipes/train.lua")     -- from another folder
   t.same(commands("nnlua")[2], "nnlua recipes/train.lua")              -- in PATH
   t.same(commands(host.root .. "/nnlua")[2], host.root .. "/nnlua recipes/train.lua")
+  local function script(path) return command.typed({[-1] = "nnlua", [0] = path}, "") end
+  t.same(script(host.root .. "/recipes/no.lua"), "nnlua recipes/no.lua")
+  t.same(script(host.root .. "/no.lua"), "nnlua " .. host.root .. "/no.lua")
 end)
 
 t.case("a validation shows its progress, and each result names its batches", function()
@@ -80,6 +90,7 @@ t.case("a validation shows its progress, and each result names its batches", fun
   local total, training, validation = printed:match("\ndone after (%d+)s %((%d+)s of training, "
     .. "(%d+)s of validation%): val_loss %d%.%d+ %(all 14 batches%); saved in ")
   t.check(tonumber(total) >= 1 and tonumber(training) == 0 and tonumber(validation) >= 1, printed)
+  t.same(require("nn.train.validation").label {batches = 1, all = 1}, "1 batch")
   local done = metrics.read(cfg.out).done
   t.same({done.validation.batches, done.validation.all}, {14, 14})
   t.check(done.seconds >= done.train_seconds + done.validation.seconds, done.seconds)

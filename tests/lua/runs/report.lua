@@ -69,6 +69,12 @@ t.case("the validations of a run are told apart, and their time is counted", fun
   for _, fact in ipairs(metrics.facts(run)) do facts[fact[1]] = fact[2] end
   t.same({facts["lowest validation loss"], facts["final validation loss"], facts.validation},
          {"2.3735 at step 10 (50 of 430 batches)", "2.3649 (all 430 batches)", "20s"})
+  run = metrics.read(run_of {
+    start("start", 0), '{"event":"eval","step":10,"val_loss":2.25,"validation":'
+      .. '{"batches":50,"all":430,"seconds":2}}',
+    '{"event":"done","step":15,"val_loss":2.5,"validation":'
+      .. '{"batches":430,"all":430,"seconds":17.5}}'})
+  t.same(metrics.facts(run)[3], {"lowest validation loss", "2.2500 at step 10 (50 of 430 batches)"})
 end)
 
 t.case("metrics.csv has a row for each step, and an empty field for each missing value", function()
@@ -113,7 +119,7 @@ t.case("the page names the command, the computer and the versions", function()
   t.same(data[1].about, {
     {"command", "./nnlua a.lua"}, {"host", "vm"}, {"processor", "P"},
     {"workers", "2 CPU and 0 GPU workers"},
-    {"matrix products", "126 GFLOP/s in f32: 100% of the MFU"}, {"nnlua", "1.2"},
+    {"matrix products", "126 GFLOP/s in f32, an MFU of 100%"}, {"nnlua", "1.2"},
     {"StarPU", "1.4"}, {"BLAS", "OpenBLAS"}})
 end)
 
@@ -190,12 +196,12 @@ t.case("a run writes all outputs; the recipes list and compare runs", function()
   t.check(output:find "\na    done   4/4   %d%.%d+  %d%.%d+ at %d  ", output)
   t.check(output:find("both.html: 2 runs", 1, true), output)
   local both = data_of(files.read(folder .. "/both.html"))
-  t.same({both[1].name, both[2].name}, {"runs/a", "runs/b"})
+  t.same({both[1].name, both[2].name, both[1].in_folder}, {"runs/a", "runs/b", false})
   t.check(files.read(folder .. "/both.html"):find("<h1>runs/a, runs/b</h1>", 1, true), "its title")
   local one = data_of(files.read(folder .. "/runs/a/report.html"))[1]
-  t.same({#one.series.loss.step, #one.series.val_loss.step, #one.samples, one.state},
-         {4, 2, 1, "done"})
-  t.same(one.about[1][2]:match "/recipes/gpt2_train.lua (model.layers=1 .*)$", "model.layers=1 "
+  t.same({#one.series.loss.step, #one.series.val_loss.step, #one.samples, one.state, one.in_folder},
+         {4, 2, 1, "done", true})
+  t.same(one.about[1][2]:match "recipes/gpt2_train.lua (model.layers=1 .*)$", "model.layers=1 "
          .. "model.embd=16 model.heads=1 steps=4 model.context=8 data.batch=2 eval_every=2 "
          .. "final_batches=1 sample.tokens=5 log_every=1 out=runs/a")
   local rows = files.read(folder .. "/both.csv")
@@ -232,8 +238,8 @@ end
 t.case("a browser draws the page: a legend with colours, and no cliffs", function()
   local lines = {start("start", 0), '{"event":"eval","step":20,"val_loss":3.25}'}
   for i, memory in ipairs {37.7e6, 37.9e6, 37.8e6} do
-    lines[#lines + 1] = ('{"event":"step","step":%d,"loss":%g,"seconds":1,"memory":%d}'):format(
-      10 * i, 4 - i / 2, memory)
+    lines[#lines + 1] = ('{"event":"step","step":%d,"loss":%g,"seconds":1,"memory":%d,"stalled":0}')
+      :format(10 * i, 4 - i / 2, memory)
   end
   local page = drawn({run_of(lines)}, 1000)
   t.check(page:find '<svg.*<path d="M', page:sub(-500))
@@ -247,6 +253,8 @@ t.case("a browser draws the page: a legend with colours, and no cliffs", functio
   end
   t.check(chart:find(">38 MB<", 1, true), chart)
   t.check(highest - lowest < 15, chart)                    -- of a chart of 190
+  chart = page:match '<svg[^>]*aria%-label="disk busy, workers stalled">(.-)</svg>'
+  t.check(chart:find(">0%<", 1, true) and chart:find(">1%<", 1, true), chart)
 end)
 
 t.case("on a narrow screen no table is cut, and each cell names its run", function()
