@@ -16,6 +16,9 @@ local DEEPEST = 250                      -- frames
 local function opcode(text, pc) return bit.band(util.funcbc(loadstring(text), pc), 0xff) end
 local TAIL_CALLS = {[opcode("return a()", 2)] = true, [opcode("return a(...)", 3)] = true}
 local FIELD = opcode("local a = ... return a.b", 2)
+local GLOBAL, MOVE = opcode("return a", 1), opcode("local a = ... local b = a", 2)
+local of_upvalue = loadstring "local a return function() return a end" ()
+local UPVALUE = bit.band(util.funcbc(of_upvalue, 1), 0xff)
 
 local function is_in(source, folder)
   local start = "@" .. host.root .. "/" .. folder .. "/"
@@ -66,9 +69,54 @@ local function in_forward(object, inner, with_models)
   return info.short_src .. ":" .. tail_line(forward, inner and name_in(object, inner)), info.source
 end
 
+-- The parts of instruction pc: the opcode and its operands.
+local function decode(code, pc)
+  local instruction = util.funcbc(code, pc)
+  local d = bit.rshift(instruction, 16)
+  return bit.band(instruction, 0xff), bit.band(bit.rshift(instruction, 8), 0xff), bit.rshift(d, 8),
+         bit.band(d, 0xff), d
+end
+
+local function get(object, name) return object[name] end
+
+-- The value in a register before instruction pc of the code at `level`, if its origin is known. The
+-- parentheses keep calls from being tail calls, which would change the levels.
+local function register_value(level, code, pc, register)
+  local name, value = debug.getlocal(level + 1, register + 1)
+  if name and name:sub(1, 1) ~= "(" then return value end
+  for before = pc - 1, 1, -1 do
+    local op, a, b, c, d = decode(code, before)
+    if a == register then
+      if op == UPVALUE then return (select(2, debug.getupvalue(code, d + 1))) end
+      if op == GLOBAL then return rawget(getfenv(code), util.funck(code, -d - 1)) end
+      if op == MOVE then return (register_value(level + 1, code, before, d)) end
+      if op ~= FIELD then return nil end
+      local object = register_value(level + 1, code, before, b)
+      local good, found = pcall(get, object, util.funck(code, -c - 1))
+      return good and found or nil
+    end
+  end
+end
+
+-- The field of this name that code at `level` reads in its current line; nil if there are several.
+local function field_value(level, code, name)
+  local line, value = debug.getinfo(level + 1, "l").currentline, nil
+  for pc = 1, util.funcinfo(code).bytecodes - 1 do
+    local op, _, b, c = decode(code, pc)
+    if op == FIELD and util.funcinfo(code, pc).currentline == line
+       and util.funck(code, -c - 1) == name then
+      local good, found = pcall(get, register_value(level + 1, code, pc, b), name)
+      if not good or value ~= nil and not rawequal(value, found) then return nil end
+      value = found
+    end
+  end
+  return value
+end
+
 -- The value that code at `level` called by a name, or nil.
 local function called_value(level, code, name, kind)
   local value
+  if kind == "field" or kind == "method" then return (field_value(level + 1, code, name)) end
   if kind == "local" then
     for i = 1, DEEPEST do
       local found, local_value = debug.getlocal(level + 1, i)

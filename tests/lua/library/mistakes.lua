@@ -67,6 +67,13 @@ t.case("tail calls in functions", function()
      "the last size of x must be 3"},
     {2, "function product(a, b) | return a:matmul(b) | end | "
      .. "local y = product(nn.ones(2, 3), nn.ones(2, 3))", "the inner sizes 3 and 2"},
+    {3, "local own = {} | function own.product(a, b) | return a:matmul(b) | end | "
+     .. "local y = own.product(nn.ones(2, 3), nn.ones(2, 3))", "the inner sizes 3 and 2"},
+    {3, "local own = {deep = {}} | function own.deep:sum(a) | return a:matmul(a) | end | "
+     .. "local y = nn.ones(2) + own.deep:sum(nn.ones(2, 3))",
+     "the inner sizes 3 and 2"},
+    {5, "local own = {} | function own.sum(a) | return a:matmul(a) | end | "
+     .. "local y = nn.ones(2):sum(3)", "sum: axis is 3"},
     {5, "local function product(a, b) | local c = a:matmul(b) | return c:sum() | end | "
      .. "local y = nn.ones(2):matmul(nn.ones(3)) | product(y, y)", "matmul"},
   }
@@ -129,6 +136,7 @@ end)
 
 t.case("Lua's and nnlua's own ways", function()
   blames {
+    {1, "nn.Linear(1, 1).parameters()", "was a method called with '.' instead of ':'?"},
     {1, "print(nn.ones(1).item())", "was a method called with '.' instead of ':'?"},
     {1, "print(nn.ones(1) > 2)", "x:gt(2)"},
     {1, "print(nn.ones(1) == nn.ones(1))", "a:eq(b)"},
