@@ -5,20 +5,13 @@
 -- and the line is then read from the bytecode of its forward. Of other functions, the name is known
 -- by which they were called.
 
+local bytecode = require "nn.base.bytecode"
 local host = require "nn.host"
 local util = require "jit.util"
 
 local M = {call = nil, paths = nil}      -- set by module.lua: the function that calls forward, and
                                          -- paths(object) -> {[module] = path} of the modules in it
 local DEEPEST = 250                      -- frames
-
--- The opcode of an instruction of a text.
-local function opcode(text, pc) return bit.band(util.funcbc(loadstring(text), pc), 0xff) end
-local TAIL_CALLS = {[opcode("return a()", 2)] = true, [opcode("return a(...)", 3)] = true}
-local FIELD = opcode("local a = ... return a.b", 2)
-local GLOBAL, MOVE = opcode("return a", 1), opcode("local a = ... local b = a", 2)
-local of_upvalue = loadstring "local a return function() return a end" ()
-local UPVALUE = bit.band(util.funcbc(of_upvalue, 1), 0xff)
 
 local function is_in(source, folder)
   local start = "@" .. host.root .. "/" .. folder .. "/"
@@ -34,12 +27,10 @@ end
 local function tail_calls(f, field)
   local lines, reads = {}, {}
   for pc = 1, util.funcinfo(f).bytecodes - 1 do
-    local instruction = util.funcbc(f, pc)
-    local op, line = bit.band(instruction, 0xff), util.funcinfo(f, pc).currentline
-    if TAIL_CALLS[op] then lines[#lines + 1] = line end
-    if op == FIELD and util.funck(f, -bit.band(bit.rshift(instruction, 16), 0xff) - 1) == field then
-      reads[line] = true
-    end
+    local op, _, _, c = bytecode.decode(f, pc)
+    local line = util.funcinfo(f, pc).currentline
+    if op == bytecode.TAIL_CALL or op == bytecode.TAIL_CALL_ALL then lines[#lines + 1] = line end
+    if op == bytecode.FIELD and bytecode.constant(f, c) == field then reads[line] = true end
   end
   return lines, reads
 end
@@ -69,14 +60,6 @@ local function in_forward(object, inner, with_models)
   return info.short_src .. ":" .. tail_line(forward, inner and name_in(object, inner)), info.source
 end
 
--- The parts of instruction pc: the opcode and its operands.
-local function decode(code, pc)
-  local instruction = util.funcbc(code, pc)
-  local d = bit.rshift(instruction, 16)
-  return bit.band(instruction, 0xff), bit.band(bit.rshift(instruction, 8), 0xff), bit.rshift(d, 8),
-         bit.band(d, 0xff), d
-end
-
 local function get(object, name) return object[name] end
 
 -- The value in a register before instruction pc of the code at `level`, if its origin is known. The
@@ -85,14 +68,14 @@ local function register_value(level, code, pc, register)
   local name, value = debug.getlocal(level + 1, register + 1)
   if name and name:sub(1, 1) ~= "(" then return value end
   for before = pc - 1, 1, -1 do
-    local op, a, b, c, d = decode(code, before)
+    local op, a, b, c, d = bytecode.decode(code, before)
     if a == register then
-      if op == UPVALUE then return (select(2, debug.getupvalue(code, d + 1))) end
-      if op == GLOBAL then return rawget(getfenv(code), util.funck(code, -d - 1)) end
-      if op == MOVE then return (register_value(level + 1, code, before, d)) end
-      if op ~= FIELD then return nil end
+      if op == bytecode.UPVALUE then return (select(2, debug.getupvalue(code, d + 1))) end
+      if op == bytecode.GLOBAL then return rawget(getfenv(code), bytecode.constant(code, d)) end
+      if op == bytecode.MOVE then return (register_value(level + 1, code, before, d)) end
+      if op ~= bytecode.FIELD then return nil end
       local object = register_value(level + 1, code, before, b)
-      local good, found = pcall(get, object, util.funck(code, -c - 1))
+      local good, found = pcall(get, object, bytecode.constant(code, c))
       return good and found or nil
     end
   end
@@ -102,9 +85,9 @@ end
 local function field_value(level, code, name)
   local line, value = debug.getinfo(level + 1, "l").currentline, nil
   for pc = 1, util.funcinfo(code).bytecodes - 1 do
-    local op, _, b, c = decode(code, pc)
-    if op == FIELD and util.funcinfo(code, pc).currentline == line
-       and util.funck(code, -c - 1) == name then
+    local op, _, b, c = bytecode.decode(code, pc)
+    if op == bytecode.FIELD and util.funcinfo(code, pc).currentline == line
+       and bytecode.constant(code, c) == name then
       local good, found = pcall(get, register_value(level + 1, code, pc, b), name)
       if not good or value ~= nil and not rawequal(value, found) then return nil end
       value = found

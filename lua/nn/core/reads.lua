@@ -2,36 +2,10 @@
 -- compiled function depends on.
 
 local util = require "jit.util"
+local bytecode = require "nn.base.bytecode"
 
 local M = {}
-
--- Opcodes and the layout of calls differ between versions of LuaJIT, so they are read from code
--- that contains them.
-local function opcode(text, pc) return bit.band(util.funcbc(loadstring(text), pc), 0xff) end
-local GLOBAL = opcode("return a", 1)
-local FIELD = opcode("local a = ... return a.b", 2)
-local COMPUTED = opcode("local a, b = ... return a[b]", 2)
-local ELEMENT = opcode("local a = ... return a[1]", 2)
-local LENGTH = opcode("local a = ... return #a", 2)
-local ADD_NUMBER = opcode("local a = ... return a + 1", 2)
-local MOVE = opcode("local a = ... local b = a", 2)
-local NILS = opcode("local a, b", 1)
-local CLOSURE = opcode("return function() end", 1)
-local JUMP = opcode("local a = ... if a then b() end", 3)
-local OR, AND = opcode("local a, b = ... local c = a or b", 2),
-                opcode("local a, b = ... local c = a and b", 2)
-local FIRST_CALL, LAST_CALL = opcode("a(b())", 4), opcode("return a()", 2)
-local RETURN = opcode("return ...", 2)               -- the first of four
-local of_upvalue = loadstring "local u return function() return u end, function(a) u = a end"
-local read, write = of_upvalue()
-local UPVALUE, SET_UPVALUE = bit.band(util.funcbc(read, 1), 0xff),
-                             bit.band(util.funcbc(write, 1), 0xff)
-local STORES = {}                                    -- instructions that store register A
-for _, target in ipairs {"a[b]", "a.b", "a[1]", "d"} do
-  STORES[opcode(("local a, b, c = ... %s = c"):format(target), 2)] = true
-end
--- From the register of a called function to that of its first argument.
-local ARGUMENT = bit.band(bit.rshift(util.funcbc(loadstring "local f = ... f(f)", 3), 8), 0xff) - 1
+local decode, ARGUMENT, MOVE = bytecode.decode, bytecode.ARGUMENT, bytecode.MOVE
 
 -- A node is a value that code reads: {fields = {name = node}}, and flags: escaped: code that does
 -- not know where it comes from may read it; computed: its fields are read by names that code
@@ -162,47 +136,46 @@ end
 
 -- Instructions that give register A a value: {[opcode] = f(scan, a, b, c, d)}, which returns nodes.
 local gives = {
-  [FIELD] = function(scan, a, b, c)
-    local before = util.funcbc(scan.code, scan.pc - 1)
-    local is_method = bit.band(before, 0xff) == MOVE and bit.rshift(before, 16) == b
-                      and bit.band(bit.rshift(before, 8), 0xff) == a + ARGUMENT
-    return field_of(scan.out, scan.registers[b], util.funck(scan.code, -c - 1), is_method)
+  [bytecode.FIELD] = function(scan, a, b, c)
+    local op, to, _, _, from = decode(scan.code, scan.pc - 1)
+    local is_method = op == MOVE and from == b and to == a + ARGUMENT
+    return field_of(scan.out, scan.registers[b], bytecode.constant(scan.code, c), is_method)
   end,
-  [ELEMENT] = function(scan, _, b, c)
+  [bytecode.ELEMENT] = function(scan, _, b, c)
     return scan.registers[b] and field_of(scan.out, scan.registers[b], c)
   end,
-  [COMPUTED] = function(scan, _, b)
+  [bytecode.COMPUTED] = function(scan, _, b)
     mark(scan.registers[b], "computed")
     mark(scan.registers[b], "escaped")
   end,
-  [LENGTH] = function(scan, _, _, _, d)
-    local after = bit.band(util.funcbc(scan.code, scan.pc + 1), 0xff)
-    if after == ADD_NUMBER then mark(scan.registers[d], "appended") end
+  [bytecode.LENGTH] = function(scan, _, _, _, d)
+    local after = decode(scan.code, scan.pc + 1)
+    if after == bytecode.ADD_NUMBER then mark(scan.registers[d], "appended") end
   end,
-  [GLOBAL] = function(scan, _, _, _, d)
-    return root(scan.out.globals, util.funck(scan.code, -d - 1))
+  [bytecode.GLOBAL] = function(scan, _, _, _, d)
+    return root(scan.out.globals, bytecode.constant(scan.code, d))
   end,
-  [UPVALUE] = function(scan, _, _, _, d) return upvalue(scan.code, d, scan.out) end,
+  [bytecode.UPVALUE] = function(scan, _, _, _, d) return upvalue(scan.code, d, scan.out) end,
   [MOVE] = function(scan, _, _, _, d) return scan.registers[d] end,
 }
 
 -- Instructions without a value of their own. Returns whether it is one.
 function Scan:passes(op, a, c, d)
   local registers = self.registers
-  if op == JUMP then
+  if op == bytecode.JUMP then
     self:jump(self.pc + 1 + d - 0x8000)
-  elseif op == OR or op == AND then
+  elseif op == bytecode.OR or op == bytecode.AND then
     self:set(a, registers[d], true)
-  elseif STORES[op] then
+  elseif bytecode.STORES[op] then
     mark(registers[a], "escaped")
-  elseif op == SET_UPVALUE then
+  elseif op == bytecode.SET_UPVALUE then
     mark(registers[d], "escaped")
-  elseif op >= FIRST_CALL and op <= LAST_CALL then
+  elseif op >= bytecode.FIRST_CALL and op <= bytecode.LAST_CALL then
     call(self.out, registers, a, c)
     self:clear(a)
-  elseif op >= RETURN and op < RETURN + 4 then
+  elseif op >= bytecode.FIRST_RETURN and op <= bytecode.LAST_RETURN then
     for register = a, a + d do mark(registers[register], "escaped") end
-  elseif op == NILS or op >= FIRST_CALL then
+  elseif op == bytecode.NILS or op >= bytecode.FIRST_CALL then
     self:clear(a)
   else
     return op < MOVE                       -- comparisons
@@ -215,13 +188,10 @@ local function scan(code, out, registers)
   local self = setmetatable({code = code, out = out, registers = registers, slots = info.stackslots,
                              sections = {}, section = 0, targets = {}, certain = 0}, Scan)
   for pc = 1, info.bytecodes - 1 do
-    local instruction = util.funcbc(code, pc)
-    local op, a = bit.band(instruction, 0xff), bit.band(bit.rshift(instruction, 8), 0xff)
-    local d = bit.rshift(instruction, 16)
-    local b, c = bit.rshift(d, 8), bit.band(d, 0xff)
+    local op, a, b, c, d = decode(code, pc)
     self.pc = pc
     if self.targets[pc] then self.section = self.section + 1 end
-    if op == CLOSURE then
+    if op == bytecode.CLOSURE then
       for register = 0, self.slots do mark(registers[register], "escaped") end
     end
     if not self:passes(op, a, c, d) then

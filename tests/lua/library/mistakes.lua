@@ -211,6 +211,20 @@ t.case("scripts that do not exist suggest near names", function()
   says(folder .. "/script1", ("did you mean '%s/script1.lua'?"):format(folder))
 end)
 
+t.case("errors in required files name the line there", function()
+  files.write(folder .. "/mistaken.lua", "local M = {}\nM.x += 1\nreturn M\n")
+  files.write(folder .. "/failing.lua", "local M = {}\nfunction M.product(x)\n"
+              .. "  return x:matmul(x)\nend\nreturn M\n")
+  local path = package.path
+  package.path = folder .. "/?.lua;" .. path
+  local syntax = error_of(folder .. "/main.lua", 'require "mistaken"')
+  local product = error_of(folder .. "/main.lua", 'local m = require "failing"\n'
+                           .. "local y = m.product(nn.ones(2, 3))")
+  package.path = path
+  t.check(syntax:find("^[^\n]*mistaken.lua:2: .* Lua has no %+="), syntax)
+  t.check(product:find("failing.lua:3: matmul", 1, true), product)
+end)
+
 t.case("an error behaves as its text", function()
   local _, e = pcall(nn.zeros, 2.5)
   t.same({e:find("size 1", 1, true) ~= nil, e:match "zeros", e .. "", ("%s"):format(e)},
