@@ -4,6 +4,7 @@
 -- reaches so. The library's own functions and tables are not guarded.
 
 local host = require "nn.host"
+local hooks = require "nn.core.hooks"
 local module = require "nn.core.module"
 local reads = require "nn.core.reads"
 local is_tensor = require("nn.core.tensor").is_tensor
@@ -237,6 +238,7 @@ local function visit_table(self, object, path, given, inside)
   seen[object] = true
   local found = reading(self, object, given)
   visit_operators(self, object, path)
+  for _, hook in ipairs(hooks.functions(object)) do visit(self, hook, path) end
   for name, method in pairs(found.methods) do
     if is_users(method) then visit(self, method, path .. "." .. name) end
   end

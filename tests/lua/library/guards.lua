@@ -199,7 +199,8 @@ t.case("objects, classes and their ancestors are followed", function()
   local Layer = nn.module "Layer"
   Layer.k = 2
   function Layer:forward(v) return v * self.k end
-  local layer, linear = Layer(), nn.Linear(1, 1)
+  local layer, linear, hooked, added = Layer(), nn.Linear(1, 1), Layer(), 1
+  hooked:register_forward_hook(function(_, _, v) return v + added end)
   follows {
     ["a single object"] = {function(v) return object:scaled(v) end, function() object.k = 3 end},
     ["defaults"] = {function(v) return v * given.k end, function() defaults.k = 3 end,
@@ -212,6 +213,7 @@ t.case("objects, classes and their ancestors are followed", function()
                              function() defaults.k = 5 end},
     ["a constant of a module's class"] = {function(v) return layer(v) end,
                                           function() Layer.k = 3 end, function() layer.k = 4 end},
+    ["a hook"] = {function(v) return hooked(v) end, function() added = 2 end},
     ["the forward of one module"] = {function(v) return linear(v:reshape(1, 1)) end,
       function() function linear:forward(v) return v * (self.k or 3) end end,
       function() linear.k = 4 end},
