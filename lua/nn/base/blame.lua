@@ -9,8 +9,9 @@ local bytecode = require "nn.base.bytecode"
 local host = require "nn.host"
 local util = require "jit.util"
 
-local M = {call = nil, paths = nil}      -- set by module.lua: the function that calls forward, and
-                                         -- paths(object) -> {[module] = path} of the modules in it
+-- call, paths: set by module.lua: the function that calls forward, and paths(object) -> {[module] =
+-- path} of the modules in it. finally: set by capi.lua: its function, which calls its argument f.
+local M = {call = nil, paths = nil, finally = nil}
 local DEEPEST = 250                      -- frames
 
 local function is_in(source, folder)
@@ -116,15 +117,25 @@ local function called_value(level, code, name, kind)
   end
 end
 
--- The place in a function that code at `level` called and that ended in a tail call, so that the
--- next frame belongs to another function; or nil.
+-- The place in a function that ended in a tail call, so that the next frame belongs to another
+-- function; nil if it has no tail calls or is the library's.
+local function in_ended(f, with_models)
+  local info = type(f) == "function" and debug.getinfo(f, "S")
+  if not info or info.what == "C" or is_own(info.source, with_models) or #tail_calls(f) == 0 then
+    return nil
+  end
+  return info.short_src .. ":" .. tail_line(f), info.source
+end
+
+-- The place in a function that code at `level` called, if that ended in a tail call; or nil.
 local function in_tail_call(level, code, with_models)
+  if code == M.finally then
+    local _, f = debug.getlocal(level + 1, 2)
+    return in_ended(f, with_models)
+  end
   local next_frame = debug.getinfo(level, "nf")
   local f = called_value(level + 1, code, next_frame.name, next_frame.namewhat)
-  if type(f) ~= "function" or f == next_frame.func then return nil end
-  local info = debug.getinfo(f, "S")
-  if info.what == "C" or is_own(info.source, with_models) or #tail_calls(f) == 0 then return nil end
-  return info.short_src .. ":" .. tail_line(f), info.source
+  if f ~= next_frame.func then return in_ended(f, with_models) end
 end
 
 --- place(with_models) -> "script.lua:12" and its source: the innermost code outside the library, or
@@ -134,16 +145,27 @@ function M.place(with_models)
   for level = 3, DEEPEST do
     local info = debug.getinfo(level, "Slf")
     if not info then return nil end
+    local place, source
     if M.call and info.func == M.call then
       local _, object = debug.getlocal(level, 1)
-      local place, source = in_forward(object, inner, with_models)
-      if place then return place, source end
+      place, source = in_forward(object, inner, with_models)
       inner = object
-    elseif info.what ~= "C" and info.currentline > 0 and not is_own(info.source, with_models) then
-      local place, source = in_tail_call(level, info.func, with_models)
-      if place then return place, source end
-      return info.short_src .. ":" .. info.currentline, info.source
+    elseif info.what ~= "C" and info.currentline > 0 then
+      place, source = in_tail_call(level, info.func, with_models)
+      if not place and not is_own(info.source, with_models) then
+        place, source = info.short_src .. ":" .. info.currentline, info.source
+      end
     end
+    if place then return place, source end
+  end
+end
+
+--- in_library() -> whether the innermost code is the library's.
+function M.in_library()
+  for level = 3, DEEPEST do
+    local info = debug.getinfo(level, "S")
+    if not info then return false end
+    if info.what ~= "C" then return is_own(info.source) end
   end
 end
 

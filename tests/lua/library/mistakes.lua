@@ -80,6 +80,22 @@ t.case("tail calls in functions", function()
   rawset(_G, "product", nil)
 end)
 
+t.case("tail calls in functions that the library calls", function()
+  local product = "return a:matmul(a) | end"
+  blames {
+    {2, "nn.no_grad(function() local a = nn.ones(2, 3) | " .. product .. ")",
+     "the inner sizes 3 and 2"},
+    {2, "local f = nn.compile(function(a) | " .. product .. ") | f(nn.ones(2, 3))",
+     "the inner sizes 3 and 2"},
+    {2, "local f = nn.compile(function(a) | return a:table() | end) | f(nn.ones(1))",
+     "return the tensor from it instead"},
+    {3, "local l = nn.Linear(3, 3) | l:register_forward_hook(function(_, _, a) | " .. product
+     .. ") | local y = l(nn.ones(2, 3))", "the inner sizes 3 and 2"},
+    {2, "local f = nn.custom {name = 'f', forward = nn.abs, backward = function(a) | " .. product
+     .. "} | f(nn.ones(2, 3, {grad = true})):sum():backward()", "the inner sizes 3 and 2"},
+  }
+end)
+
 t.case("tail calls in modules", function()
   local head = 'local Net, MLP = nn.module "Net", nn.module "MLP" | '
     .. "function MLP:init() self.up, self.down = nn.Linear(3, 4), nn.Linear(5, 3) end | "
@@ -138,7 +154,11 @@ t.case("Lua's and nnlua's own ways", function()
   blames {
     {1, "nn.Linear(1, 1).parameters()", "was a method called with '.' instead of ':'?"},
     {1, "print(nn.ones(1).item())", "was a method called with '.' instead of ':'?"},
+    {2, "local o = nn.SGD(nn.Linear(1, 1)) | o.zero_grad()",
+     "was a method called with '.' instead of ':'?"},
     {1, "print(nn.ones(1) > 2)", "x:gt(2)"},
+    {1, "for x in {1, 2} do print(x) end", "ipairs(list)"},
+    {2, "local s = 'a' | s = s + 'b'", "joined with a .. b"},
     {1, "print(nn.ones(1) == nn.ones(1))", "a:eq(b)"},
     {2, "local x = nn.ones(2) | x[1] = 5", "x:assign_"},
     {2, "local x = nn.ones(2) | print(x[0])", "rows count from 1; x[1] is the first one"},
@@ -193,6 +213,9 @@ t.case("Python's syntax", function()
     {1, "class Net(nn.Module):", 'nn.module "Net"'},
     {1, "with torch.no_grad():", "nn.no_grad(function() ... end)"},
     {1, "local y = 2 ** 3", "a power is x ^ 2"},
+    {1, "local y = 7 // 2", "math.floor(a / b)"},
+    {2, "local x = 1 | if x = 1 then end", "a comparison is a == b"},
+    {1, "local t = {a: 1}", "a field is {name = value}"},
     {1, "local list = [1, 2]", "lists are in braces: {1, 2}"},
     {2, "local x = 1 | # a comment", "comments begin with --"},
     {2, "local x = nn.ones(4) | print(x[1:2])", "x:slice(axis, first, last)"},
