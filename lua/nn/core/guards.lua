@@ -14,18 +14,25 @@ local Guards = {}
 Guards.__index = Guards
 local LIST = 1024                -- elements of a list that are guarded
 local MOST = 50000               -- guards of a function
+local DEEPEST = 100              -- ancestors of a class
 
 local library = "@" .. host.root .. "/lua/"
 local layers = library .. "nn/core/"
 
+local sources = setmetatable({}, {__mode = "k"})
+
+-- The name of the file of a Lua function, or false.
 local function source_of(f)
-  local info = debug.getinfo(f, "S")
-  return info.what ~= "C" and info.source or nil
+  if sources[f] == nil then
+    local info = debug.getinfo(f, "S")
+    sources[f] = info.what ~= "C" and info.source
+  end
+  return sources[f]
 end
 
 local function is_users(f)
   local source = source_of(f)
-  return source ~= nil and source:sub(1, #library) ~= library
+  return source and source:sub(1, #library) ~= library
 end
 
 local lua = {}                   -- Lua's own tables
@@ -58,7 +65,10 @@ local GETTERS = {fields = rawget, upvalues = value_of_upvalue, sizes = size_of}
 
 -- Guards the field `key` of a table, or upvalue number `key` of a function.
 local function guard(self, container, key, value, path, kind)
-  if self.count >= MOST then return end
+  local guarded = self.guarded[container] or {}
+  self.guarded[container] = guarded
+  if guarded[key or kind] or self.count >= MOST then return end
+  guarded[key or kind] = true
   self.count = self.count + 1
   local list = self[kind or "fields"]
   local n = list.count + 1
@@ -78,72 +88,56 @@ end
 -- lacks(class): called for those that lack it.
 local function in_class(object, name, lacks)
   local class = class_of(object)
-  while class do
+  for _ = 1, class and DEEPEST or 0 do
     local value = rawget(class, name)
     if value ~= nil then return value, class end
     if lacks then lacks(class) end
     class = class_of(class)
+    if not class then return nil end
   end
-end
-
--- How the methods of an object read it: adds their nodes to `node`, and the methods to `methods`.
--- They are the methods that are named in the node, and `first`, if any.
-local function add_methods(self, object, node, methods, first)
-  local names = node:names(self.unknown)
-  if first then names[first] = true end
-  local found = false
-  for name in pairs(names) do
-    local method = not methods[name] and in_class(object, name)
-    if type(method) == "function" and source_of(method) then
-      methods[name], found = method, true
-      node:add(reads.of(method).object)
-    end
-  end
-  if found then add_methods(self, object, node, methods) end
-end
-
--- Guards the methods that a class finds under these names, also against overriding ones.
-local function guard_methods(self, object, class, methods)
-  for name, method in pairs(methods) do
-    local path = (class.class_name or "class") .. "." .. name
-    local _, owner = in_class(object, name, function(between)
-      guard(self, between, name, nil, path)
-    end)
-    guard(self, owner, name, method, path)
-  end
-end
-
--- How an object is read by code that reads it as `node`: the node with what its methods read; its
--- names; the methods; `own`, the names whose absence counts. Of a module only its own code tests
--- for a field: callers read fields of those names elsewhere.
-local function reading(self, object, node)
-  local class = getmetatable(object)
-  if type(class) ~= "table" then
-    local names = node:names(self.unknown)
-    return {node = node, names = names, own = names, methods = {}}
-  end
-  self.of_class[class] = self.of_class[class] or {}
-  local found = self.of_class[class][node]
-  if found then return found end
-  found = {node = reads.node(), methods = {}}
-  found.node:add(node)
-  found.node.escaped = true
-  add_methods(self, object, found.node, found.methods)
-  if module.is_module(object) then
-    add_methods(self, object, found.node, found.methods, "forward")
-    local inner = reads.node()
-    for _, method in pairs(found.methods) do inner:add(reads.of(method).object) end
-    found.own = inner:names()
-  end
-  found.names = found.node:names(self.unknown)
-  found.own = found.own or found.names
-  for name in pairs(found.methods) do found.names[name], found.own[name] = true, true end
-  guard_methods(self, object, class, found.methods)
-  self.of_class[class][node] = found
-  return found
 end
 
 local visit
+
+-- Guards the method that a class finds under a name, also against an overriding one.
+local function guard_method(self, object, name, method)
+  local path = (getmetatable(object).class_name or "class") .. "." .. name
+  local _, owner = in_class(object, name, function(class) guard(self, class, name, nil, path) end)
+  guard(self, owner, name, method, path)
+  if is_users(method) then visit(self, method, path) end
+end
+
+-- How the methods of an object read it: adds their nodes to that of the object, and the names that
+-- count if they are absent. They are those that are named in the node; of a module also `forward`.
+local function add_methods(self, object, known)
+  local names, found = known.node:names(self.unknown), false
+  if module.is_module(object) then names.forward = true end
+  for name in pairs(names) do
+    local method = not known.methods[name] and in_class(object, name)
+    if type(method) == "function" and source_of(method) then
+      local read = reads.of(method).object
+      known.methods[name], found = true, true
+      known.node:add(read)
+      for field in pairs(read.fields) do known.own[field] = true end
+      guard_method(self, object, name, method)
+    end
+  end
+  if found then add_methods(self, object, known) end
+end
+
+-- How functions in the fields of a table read it as their first parameter.
+local function add_functions(self, object, known)
+  local names = known.node:names(self.unknown)
+  for name in pairs(known.methods) do names[name] = true end
+  for name in pairs(names) do
+    local f = rawget(object, name)
+    if type(f) == "function" and source_of(f) then
+      local read = reads.of(f).object
+      known.node:add(read)
+      for field in pairs(read.fields) do known.own[field] = true end
+    end
+  end
+end
 
 -- Guards what object[key] is: a value of the object, or of its class or an ancestor.
 local function visit_field(self, object, key, path, node, inside)
@@ -169,22 +163,6 @@ local function visit_operators(self, object, path)
   end
 end
 
--- How functions in the fields of a table read it as their first parameter.
-local function with_functions(object, node, names)
-  local out = node
-  for name in pairs(names) do
-    local f = rawget(object, name)
-    if type(f) == "function" and source_of(f) then
-      if out == node then
-        out = reads.node()
-        out:add(node)
-      end
-      out:add(reads.of(f).object)
-    end
-  end
-  return out
-end
-
 -- The names, and those of the fields that code reads without naming them. Names that begin with "_"
 -- are the library's.
 local function with_computed(self, object, node, names)
@@ -203,17 +181,16 @@ local function with_computed(self, object, node, names)
   return all
 end
 
--- Visits the fields of these names. own: those whose absence counts.
-local function visit_names(self, object, names, own, path, node, inside)
+-- Visits the fields of these names. Of a module only its own code tests for a field: callers read
+-- fields of those names elsewhere.
+local function visit_names(self, object, names, path, known, inside)
+  local is_module = module.is_module(object)
   for key, how in pairs(names) do
-    local value = rawget(object, key)
-    local kind = type(value)
-    if value ~= nil then
-      if how == true or kind == "function" or kind == "table" then
-        visit_field(self, object, key, path, node, inside)
-      end
-    elseif how == true and own[key] then
-      visit_field(self, object, key, path, node, inside)
+    local kind = type(rawget(object, key))
+    local is_missing = kind == "nil" and (not is_module or known.own[key] or known.methods[key])
+    if is_missing and (how == true or known.methods[key]) or kind == "function" or kind == "table"
+       or kind ~= "nil" and how == true then
+      visit_field(self, object, key, path, known.node, inside)
     end
   end
 end
@@ -232,20 +209,19 @@ end
 -- inside: whether the table belongs to a module, so that its code may find tensors and modules in
 -- it by any name.
 local function visit_table(self, object, path, given, inside)
-  local seen = self.seen[given] or {}
-  self.seen[given] = seen
-  if seen[object] then return end
-  seen[object] = true
-  local found = reading(self, object, given)
+  local known = self.known[object] or {node = reads.node(), methods = {}, own = {}}
+  local changed = known.node:add(given)
+  if self.known[object] and not changed and (known.inside or not inside) then return end
+  self.known[object], known.inside = known, inside or known.inside
+  local node = known.node
+  if getmetatable(object) then node.escaped = true end
   visit_operators(self, object, path)
   for _, hook in ipairs(hooks.functions(object)) do visit(self, hook, path) end
-  for name, method in pairs(found.methods) do
-    if is_users(method) then visit(self, method, path .. "." .. name) end
-  end
-  local node = with_functions(object, found.node, found.names)
-  local names = node == found.node and found.names or node:names(self.unknown)
-  names = with_computed(self, object, node, names)
-  visit_names(self, object, names, node == found.node and found.own or names, path, node, inside)
+  add_methods(self, object, known)
+  add_functions(self, object, known)
+  local names = with_computed(self, object, node, node:names(self.unknown))
+  for name in pairs(known.methods) do names[name] = true end
+  visit_names(self, object, names, path, known, inside)
   visit_list(self, object, names, path, node, inside)
   if node.counted or self.iterates and node.escaped and not getmetatable(object) then
     guard(self, object, nil, size_of(object), path, "sizes")
@@ -314,7 +290,7 @@ function visit(self, value, path, node, inside)
 end
 
 local function walk(self)
-  self.count, self.seen, self.of_class, self.grew = 0, {}, {}, false
+  self.count, self.seen, self.known, self.guarded, self.grew = 0, {}, {}, {}, false
   for kind in pairs(GETTERS) do
     self[kind] = {count = 0, containers = {}, keys = {}, values = {}, paths = {}}
   end
@@ -328,7 +304,7 @@ function M.of(f)
   local self = setmetatable({f = f, own = own_tables(), unknown = unknown_of[f] or {}}, Guards)
   unknown_of[f] = self.unknown
   repeat walk(self) until not self.grew
-  self.seen, self.of_class, self.own = nil, nil, nil
+  self.seen, self.known, self.guarded, self.own = nil, nil, nil, nil
   return self
 end
 

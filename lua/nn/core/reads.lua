@@ -33,10 +33,19 @@ function Node:below(name)
   return node
 end
 
---- node:add(other): adds the fields and flags of another node.
+--- node:add(other) -> whether it adds any fields or flags of another node, which may be one below.
 function Node:add(other)
-  for _, flag in ipairs(FLAGS) do self[flag] = self[flag] or other[flag] end
-  for name, field in pairs(other.fields) do self:child(name):add(field) end
+  local changed, fields = false, {}
+  for _, flag in ipairs(FLAGS) do
+    changed = changed or other[flag] and not self[flag] or false
+    self[flag] = self[flag] or other[flag]
+  end
+  for name, field in pairs(other.fields) do fields[name] = field end
+  for name, field in pairs(fields) do
+    changed = changed or not self.fields[name]
+    changed = self:child(name):add(field) or changed
+  end
+  return changed
 end
 
 --- node:names(unknown) -> {[name] = true, or "method" if code only calls it as one} of the fields

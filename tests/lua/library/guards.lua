@@ -220,6 +220,27 @@ t.case("objects, classes and their ancestors are followed", function()
   }
 end)
 
+t.case("objects that refer to each other are followed", function()
+  local Node, nodes = {}, {}
+  Node.__index = Node
+  function Node:sum()
+    local sum = self.k
+    for _, other in ipairs(self.others) do
+      if other.k > self.k then sum = sum + other:sum() end
+    end
+    return sum + (self.parent and self.parent.k or 0)
+  end
+  for i = 1, 20 do nodes[i] = setmetatable({k = i, others = nodes, parent = nodes[1]}, Node) end
+  local own_class = {k = 2}
+  own_class.__index = own_class
+  setmetatable(own_class, own_class)
+  follows {
+    ["a graph"] = {function(v) return v * nodes[18]:sum() end, function() nodes[20].k = 21 end,
+                   function() nodes[1].k = 2 end},
+    ["its own class"] = {function(v) return v * own_class.k end, function() own_class.k = 3 end},
+  }
+end)
+
 t.case("values are followed through variables, parameters and results", function()
   local a, b, use_a, set = {k = 2}, {k = 3}, true, {deep = {k = 2}}
   local function scaled(v, by) return v * by.k end
