@@ -107,36 +107,33 @@ local function guard_method(self, object, name, method)
   if is_users(method) then visit(self, method, path) end
 end
 
--- How the methods of an object read it: adds their nodes to that of the object, and the names that
--- count if they are absent. They are those that are named in the node; of a module also `forward`.
-local function add_methods(self, object, known)
-  local names, found = known.node:names(self.unknown), false
-  if module.is_module(object) then names.forward = true end
-  for name in pairs(names) do
-    local method = not known.methods[name] and in_class(object, name)
-    if type(method) == "function" and source_of(method) then
-      local read = reads.of(method).object
-      known.methods[name], found = true, true
-      known.node:add(read)
-      for field in pairs(read.fields) do known.own[field] = true end
-      guard_method(self, object, name, method)
-    end
-  end
-  if found then add_methods(self, object, known) end
+-- Adds how a function reads an object as its first parameter. Returns whether that is new.
+local function add_reads(known, f)
+  local read = reads.of(f).object
+  for name in pairs(read.fields) do known.own[name] = true end
+  return known.node:add(read)
 end
 
--- How functions in the fields of a table read it as their first parameter.
+-- Adds how the methods of an object, and functions in its fields, read it. Returns the names that
+-- code may read, with those of the methods: the ones that code names; of a module also `forward`.
 local function add_functions(self, object, known)
-  local names = known.node:names(self.unknown)
-  for name in pairs(known.methods) do names[name] = true end
+  local names, changed = known.node:names(self.unknown), false
+  if module.is_module(object) then names.forward = true end
   for name in pairs(names) do
-    local f = rawget(object, name)
-    if type(f) == "function" and source_of(f) then
-      local read = reads.of(f).object
-      known.node:add(read)
-      for field in pairs(read.fields) do known.own[field] = true end
+    local own = rawget(object, name)
+    local method = not known.methods[name] and in_class(object, name)
+    if type(method) == "function" and source_of(method) then
+      known.methods[name] = true
+      changed = add_reads(known, method) or changed
+      guard_method(self, object, name, method)
+    end
+    if type(own) == "function" and source_of(own) then
+      changed = add_reads(known, own) or changed
     end
   end
+  if changed then return add_functions(self, object, known) end
+  for name in pairs(known.methods) do names[name] = true end
+  return names
 end
 
 -- Guards what object[key] is: a value of the object, or of its class or an ancestor.
@@ -163,22 +160,19 @@ local function visit_operators(self, object, path)
   end
 end
 
--- The names, and those of the fields that code reads without naming them. Names that begin with "_"
--- are the library's.
-local function with_computed(self, object, node, names)
+-- Adds the names of the fields that code reads without naming them. Names that begin with "_" are
+-- the library's.
+local function add_computed(self, object, node, names)
   local forward = module.is_module(object) and in_class(object, "forward")
   local is_layer = forward and (source_of(forward) or ""):sub(1, #layers) == layers
   local is_read = node.computed or is_layer
     or not getmetatable(object) and (node.given or self.iterates and node.escaped)
-  if not is_read then return names end
-  local count, all = 0, {}
-  for name, how in pairs(names) do all[name] = how end
+  local count = is_read and 0 or LIST
   for key in pairs(object) do
+    if count == LIST then return end
     count = count + 1
-    if count > LIST then break end
-    if type(key) ~= "string" or key:sub(1, 1) ~= "_" then all[key] = true end
+    if type(key) ~= "string" or key:sub(1, 1) ~= "_" then names[key] = true end
   end
-  return all
 end
 
 -- Visits the fields of these names. Of a module only its own code tests for a field: callers read
@@ -217,10 +211,8 @@ local function visit_table(self, object, path, given, inside)
   if getmetatable(object) then node.escaped = true end
   visit_operators(self, object, path)
   for _, hook in ipairs(hooks.functions(object)) do visit(self, hook, path) end
-  add_methods(self, object, known)
-  add_functions(self, object, known)
-  local names = with_computed(self, object, node, node:names(self.unknown))
-  for name in pairs(known.methods) do names[name] = true end
+  local names = add_functions(self, object, known)
+  add_computed(self, object, node, names)
   visit_names(self, object, names, path, known, inside)
   visit_list(self, object, names, path, node, inside)
   if node.counted or self.iterates and node.escaped and not getmetatable(object) then
