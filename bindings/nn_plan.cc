@@ -16,7 +16,12 @@ using namespace nn;
 using namespace nn::capi;
 
 int nn_record_step(const nn_ref* lasting, int32_t count) {
-    return guard([&] { begin_planned_step(tensors_of(lasting, count, "plan")); });
+    return guard([&] {
+        std::vector<Tensor> tensors = tensors_of(lasting, count, "plan");
+        for (const Tensor& tensor : tensors)
+            if (!tensor) fail("plan: a tensor is missing");
+        begin_planned_step(std::move(tensors));
+    });
 }
 
 int nn_tensor_kind(const nn_ref* tensor, int32_t kind) {

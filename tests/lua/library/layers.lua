@@ -161,6 +161,9 @@ t.case("wrong windows, groups, channels and states are errors that say what fits
       nn.Conv2d(3, 4, 3, {padding = "same", stride = 2})(image)
     end},
     {"it may be at most half of the size", function() nn.max_pool2d(image, 2, {padding = 2}) end},
+    {"padding is (0,2,0,0); it may be at most half of the size (3,2)", function()
+      nn.pool2d(image, {size = {3, 2}, padding = {0, 2, 0, 0}})
+    end},
     {"conv1d: x is (2,3,4,5); a tensor of 3 axes is needed", function()
       nn.Conv1d(3, 2, 2)(image)
     end},

@@ -79,9 +79,9 @@ local function run_recipe()
   press "C-c"
   wait_for "resume=runs/demo"
   local text = tmux.screen(true)
-  local done = text:match "stopped after step (%d+), "
-  local command = text:match "to resume:\n%s*([^\n]*resume=runs/demo)"
-  t.check(done and command and not (text:find "┤" or text:find "│"), text)
+  local done, command = text:match("stopped after step (%d+), .-to resume:\n"
+                                   .. "%s*([^\n]*resume=runs/demo)")
+  t.check(done and not (text:find "┤" or text:find "│"), text)
   press "C-l"
   enter(command .. " steps=" .. done + 20)
   wait_for "done after"

@@ -132,7 +132,7 @@ t.case("exit, quit and help do what other prompts do, unless they are variables"
   local tour = parts[2]
   t.check(tour:find "^Values print themselves", tour)
   t.same({parts[1], parts[3]}, {"4\n5\n" .. tour, tour})
-  t.check(parts[4]:find "^softmax%(x%)" and parts[6]:find "^nn.AdamW%(", parts[4] .. parts[6])
+  t.check(parts[4]:find "^softmax%(x, " and parts[6]:find "^nn.AdamW%(", parts[4] .. parts[6])
   t.same({parts[4], parts[6], parts[7]}, {parts[5], parts[8], parts[8]})
   t.same(parts[10], "6\n")
 end)
@@ -283,7 +283,7 @@ t.case("? knows ops, functions, layers, methods and models; ?? searches them", f
     local output = session(line)
     t.check(output:find(text, 1, true), ("%s prints %s, not %s"):format(line, output, text))
   end
-  has("?softmax", "softmax(x) -> y\n")
+  has("?softmax", "softmax(x, {axis=-1}) -> y\n")
   has("?softmax", "(engine/ops/softmax.cc:")
   has("?gelu", "(kernels/pointwise.inc:")
   has("?nn.compile", "nn.compile(f, {programs=32}) -> a function of tensors that returns tensors.")
@@ -299,7 +299,7 @@ t.case("? knows ops, functions, layers, methods and models; ?? searches them", f
   has("??perplexity", "recipes/gpt2_eval.lua: Loss and perplexity")
   has("?compil", "there is no help on 'compil'; did you mean 'compile'?")
   has("??warm-up", "schedule{kind=")
-  has("??softmax", "softmax(x) -> y\n")
+  has("??softmax", "softmax(x, {axis=-1}) -> y\n")
   has("??nowhereatall", "no doc has 'nowhereatall'")
 end)
 

@@ -90,12 +90,13 @@ case("Tab lists, completes and shows signatures; ? helps", "NNLUA", function()
   press "C-c"
   type "nn.softmax("
   press "Tab"
-  t.check(wait "last axis.":find("nn> nn.softmax(\nsoftmax(x) -> y\n", 1, true))
+  local text = wait "along an axis."
+  t.check(text:find("nn> nn.softmax(\nsoftmax(x, {axis=-1}) -> y\n", 1, true))
   press "C-u"
   enter "?nn.mse"
   local help = wait ")\nnn>"
   t.check(help:find("nn> ?nn.mse\nnn.mse(x, y) -> mean of (x - y)^2", 1, true), help)
-  t.check(help:find "%(lua/nn/core/methods.lua:%d+%)\nnn>$", help)
+  t.check(help:find "%(lua/nn/core/losses.lua:%d+%)\nnn>$", help)
   enter "?sofmax"
   wait "there is no help on 'sofmax'; did you mean 'softmax'?\nnn>"
 end)
