@@ -5,17 +5,14 @@
 -- and the line is then read from the bytecode of its forward. Of other functions, the name is known
 -- by which they were called.
 
+local bytecode = require "nn.base.bytecode"
 local host = require "nn.host"
 local util = require "jit.util"
 
-local M = {call = nil, paths = nil}      -- set by module.lua: the function that calls forward, and
-                                         -- paths(object) -> {[module] = path} of the modules in it
+-- call, paths: set by module.lua: the function that calls forward, and paths(object) -> {[module] =
+-- path} of the modules in it. finally: set by capi.lua: its function, which calls its argument f.
+local M = {call = nil, paths = nil, finally = nil}
 local DEEPEST = 250                      -- frames
-
--- The opcode of an instruction of a text.
-local function opcode(text, pc) return bit.band(util.funcbc(loadstring(text), pc), 0xff) end
-local TAIL_CALLS = {[opcode("return a()", 2)] = true, [opcode("return a(...)", 3)] = true}
-local FIELD = opcode("local a = ... return a.b", 2)
 
 local function is_in(source, folder)
   local start = "@" .. host.root .. "/" .. folder .. "/"
@@ -31,12 +28,10 @@ end
 local function tail_calls(f, field)
   local lines, reads = {}, {}
   for pc = 1, util.funcinfo(f).bytecodes - 1 do
-    local instruction = util.funcbc(f, pc)
-    local op, line = bit.band(instruction, 0xff), util.funcinfo(f, pc).currentline
-    if TAIL_CALLS[op] then lines[#lines + 1] = line end
-    if op == FIELD and util.funck(f, -bit.band(bit.rshift(instruction, 16), 0xff) - 1) == field then
-      reads[line] = true
-    end
+    local op, _, _, c = bytecode.decode(f, pc)
+    local line = util.funcinfo(f, pc).currentline
+    if op == bytecode.TAIL_CALL or op == bytecode.TAIL_CALL_ALL then lines[#lines + 1] = line end
+    if op == bytecode.FIELD and bytecode.constant(f, c) == field then reads[line] = true end
   end
   return lines, reads
 end
@@ -66,9 +61,46 @@ local function in_forward(object, inner, with_models)
   return info.short_src .. ":" .. tail_line(forward, inner and name_in(object, inner)), info.source
 end
 
+local function get(object, name) return object[name] end
+
+-- The value in a register before instruction pc of the code at `level`, if its origin is known. The
+-- parentheses keep calls from being tail calls, which would change the levels.
+local function register_value(level, code, pc, register)
+  local name, value = debug.getlocal(level + 1, register + 1)
+  if name and name:sub(1, 1) ~= "(" then return value end
+  for before = pc - 1, 1, -1 do
+    local op, a, b, c, d = bytecode.decode(code, before)
+    if a == register then
+      if op == bytecode.UPVALUE then return (select(2, debug.getupvalue(code, d + 1))) end
+      if op == bytecode.GLOBAL then return rawget(getfenv(code), bytecode.constant(code, d)) end
+      if op == bytecode.MOVE then return (register_value(level + 1, code, before, d)) end
+      if op ~= bytecode.FIELD then return nil end
+      local object = register_value(level + 1, code, before, b)
+      local good, found = pcall(get, object, bytecode.constant(code, c))
+      return good and found or nil
+    end
+  end
+end
+
+-- The field of this name that code at `level` reads in its current line; nil if there are several.
+local function field_value(level, code, name)
+  local line, value = debug.getinfo(level + 1, "l").currentline, nil
+  for pc = 1, util.funcinfo(code).bytecodes - 1 do
+    local op, _, b, c = bytecode.decode(code, pc)
+    if op == bytecode.FIELD and util.funcinfo(code, pc).currentline == line
+       and bytecode.constant(code, c) == name then
+      local good, found = pcall(get, register_value(level + 1, code, pc, b), name)
+      if not good or value ~= nil and not rawequal(value, found) then return nil end
+      value = found
+    end
+  end
+  return value
+end
+
 -- The value that code at `level` called by a name, or nil.
 local function called_value(level, code, name, kind)
   local value
+  if kind == "field" or kind == "method" then return (field_value(level + 1, code, name)) end
   if kind == "local" then
     for i = 1, DEEPEST do
       local found, local_value = debug.getlocal(level + 1, i)
@@ -85,15 +117,25 @@ local function called_value(level, code, name, kind)
   end
 end
 
--- The place in a function that code at `level` called and that ended in a tail call, so that the
--- next frame belongs to another function; or nil.
+-- The place in a function that ended in a tail call, so that the next frame belongs to another
+-- function; nil if it has no tail calls or is the library's.
+local function in_ended(f, with_models)
+  local info = type(f) == "function" and debug.getinfo(f, "S")
+  if not info or info.what == "C" or is_own(info.source, with_models) or #tail_calls(f) == 0 then
+    return nil
+  end
+  return info.short_src .. ":" .. tail_line(f), info.source
+end
+
+-- The place in a function that code at `level` called, if that ended in a tail call; or nil.
 local function in_tail_call(level, code, with_models)
+  if code == M.finally then
+    local _, f = debug.getlocal(level + 1, 2)
+    return in_ended(f, with_models)
+  end
   local next_frame = debug.getinfo(level, "nf")
   local f = called_value(level + 1, code, next_frame.name, next_frame.namewhat)
-  if type(f) ~= "function" or f == next_frame.func then return nil end
-  local info = debug.getinfo(f, "S")
-  if info.what == "C" or is_own(info.source, with_models) or #tail_calls(f) == 0 then return nil end
-  return info.short_src .. ":" .. tail_line(f), info.source
+  if f ~= next_frame.func then return in_ended(f, with_models) end
 end
 
 --- place(with_models) -> "script.lua:12" and its source: the innermost code outside the library, or
@@ -103,16 +145,27 @@ function M.place(with_models)
   for level = 3, DEEPEST do
     local info = debug.getinfo(level, "Slf")
     if not info then return nil end
+    local place, source
     if M.call and info.func == M.call then
       local _, object = debug.getlocal(level, 1)
-      local place, source = in_forward(object, inner, with_models)
-      if place then return place, source end
+      place, source = in_forward(object, inner, with_models)
       inner = object
-    elseif info.what ~= "C" and info.currentline > 0 and not is_own(info.source, with_models) then
-      local place, source = in_tail_call(level, info.func, with_models)
-      if place then return place, source end
-      return info.short_src .. ":" .. info.currentline, info.source
+    elseif info.what ~= "C" and info.currentline > 0 then
+      place, source = in_tail_call(level, info.func, with_models)
+      if not place and not is_own(info.source, with_models) then
+        place, source = info.short_src .. ":" .. info.currentline, info.source
+      end
     end
+    if place then return place, source end
+  end
+end
+
+--- in_library() -> whether the innermost code is the library's.
+function M.in_library()
+  for level = 3, DEEPEST do
+    local info = debug.getinfo(level, "S")
+    if not info then return false end
+    if info.what ~= "C" then return is_own(info.source) end
   end
 end
 

@@ -106,7 +106,10 @@ end
 --- other error values are returned unchanged.
 function M.traced(e)
   if type(e) ~= "string" or M.is_interrupt(e) then return e end
-  e = e .. hints.advice(e, blame.variables()) .. blame.module()
+  local advice = hints.advice(e, blame.variables())
+  local where = advice ~= "" and blame.in_library() and blame.place()    -- of a user's mistake
+  if where then e = e:gsub("^.-:%d+", function() return where end, 1) end
+  e = e .. advice .. blame.module()
   local lines = {}
   for line in debug.traceback("", 2):gmatch "[^\n]+" do
     if not is_noise(line) then lines[#lines + 1] = line end
@@ -128,6 +131,7 @@ end
 
 --- finally(after, f, ...) -> f(...). Then calls after(good), and raises f's error again if any.
 function M.finally(after, f, ...) return finish(after, xpcall(f, M.traced, ...)) end
+blame.finally = M.finally
 
 --- guarded(clean, f, ...) -> f(...). If f fails, calls clean() and raises the error again.
 function M.guarded(clean, f, ...)

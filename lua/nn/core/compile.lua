@@ -262,9 +262,10 @@ local compile_options = arguments.names "programs"
 --- then: upvalues, globals, fields of tables and modules (numbers, strings, booleans, functions,
 --- tensors by identity, the first 1024 elements of lists), and those of the Lua functions that it
 --- called. If one differs, f is recorded again, which takes time, so a value that changes often
---- should be an argument (a tensor) or an nn.scalar. Gradients are local to a call: each call
---- starts without gradients, as after zero_grad(), and does not change .grad outside. So backward()
---- and the optimizer's step() belong in the same function (with nn.accumulate for microbatches).
+--- should be an argument (a tensor) or an nn.scalar. Not compared: arrays of ffi, what a coroutine
+--- yields, and t[name] of a parameter t. Gradients are local to a call: each call starts without
+--- gradients, as after zero_grad(), and does not change .grad outside. So backward() and the
+--- optimizer's step() belong in the same function (with nn.accumulate for microbatches).
 --- Errors: arguments or results that are not tensors; a call of math.random or of a function that
 --- reads a file or the clock, whose result would be a constant.
 ---     local f = nn.compile(function(a, b) return (a * b):sum() end)

@@ -4,6 +4,7 @@
 -- reaches so. The library's own functions and tables are not guarded.
 
 local host = require "nn.host"
+local hooks = require "nn.core.hooks"
 local module = require "nn.core.module"
 local reads = require "nn.core.reads"
 local is_tensor = require("nn.core.tensor").is_tensor
@@ -13,20 +14,28 @@ local Guards = {}
 Guards.__index = Guards
 local LIST = 1024                -- elements of a list that are guarded
 local MOST = 50000               -- guards of a function
+local DEEPEST = 100              -- ancestors of a class
 
 local library = "@" .. host.root .. "/lua/"
+local layers = library .. "nn/core/"
 
+local sources = setmetatable({}, {__mode = "k"})
+
+-- The name of the file of a Lua function, or false.
 local function source_of(f)
-  local info = debug.getinfo(f, "S")
-  return info.what ~= "C" and info.source or nil
+  if sources[f] == nil then
+    local info = debug.getinfo(f, "S")
+    sources[f] = info.what ~= "C" and info.source
+  end
+  return sources[f]
 end
 
 local function is_users(f)
   local source = source_of(f)
-  return source ~= nil and source:sub(1, #library) ~= library
+  return source and source:sub(1, #library) ~= library
 end
 
-local lua = {[_G] = true}        -- Lua's own tables
+local lua = {}                   -- Lua's own tables
 for name in ("string table math io os debug coroutine bit package ffi jit"):gmatch "%a+" do
   lua[package.loaded[name] or require(name)] = true
 end
@@ -40,99 +49,175 @@ local function own_tables()
   return set
 end
 
+local function value_of_upvalue(f, i)
+  local _, value = debug.getupvalue(f, i)
+  return value
+end
+
+local function size_of(object)
+  local n = 0
+  for _ in pairs(object) do n = n + 1 end
+  return n
+end
+
+-- The kinds of guards, and how each gets its value now: fields, upvalues, numbers of fields.
+local GETTERS = {fields = rawget, upvalues = value_of_upvalue, sizes = size_of}
+
 -- Guards the field `key` of a table, or upvalue number `key` of a function.
-local function guard(self, container, key, value, path)
-  if value ~= value or self.count >= MOST then return end      -- NaN equals nothing
+local function guard(self, container, key, value, path, kind)
+  local guarded = self.guarded[container] or {}
+  self.guarded[container] = guarded
+  if guarded[key or kind] or self.count >= MOST then return end
+  guarded[key or kind] = true
   self.count = self.count + 1
-  local list = type(container) == "function" and self.upvalues
-    or value == nil and self.absent or self.present
-  local n = #list.keys + 1
+  local list = self[kind or "fields"]
+  local n = list.count + 1
+  list.count = n
   list.containers[n], list.keys[n], list.values[n], list.paths[n] = container, key, value, path
 end
 
--- The value of a name in the class of an object and its ancestors, and the one that has it; or nil.
-local function in_class(object, name)
+-- The table in which an object finds the names that it lacks, or nil.
+local function class_of(object)
   local class = getmetatable(object)
   if type(class) ~= "table" then return nil end
   local index = module.is_module(object) and class or rawget(class, "__index")
-  while type(index) == "table" do
-    local value, above = rawget(index, name), getmetatable(index)
-    if value ~= nil then return value, index end
-    index = type(above) == "table" and rawget(above, "__index")
-  end
+  return type(index) == "table" and index or nil
 end
 
--- How the methods of an object read it: adds their nodes to `node`, and the methods to `methods`.
--- They are the methods that are named in the node, and `first`, if any.
-local function add_methods(object, node, methods, first)
-  local names = node:names()
-  if first then names[first] = true end
-  local found = false
-  for name in pairs(names) do
-    local method = not methods[name] and in_class(object, name)
-    if type(method) == "function" and source_of(method) then
-      methods[name], found = method, true
-      node:add(reads.of(method).object)
-    end
+-- The value of a name in the class of an object and its ancestors, and the one that has it; or nil.
+-- lacks(class): called for those that lack it.
+local function in_class(object, name, lacks)
+  local class = class_of(object)
+  for _ = 1, class and DEEPEST or 0 do
+    local value = rawget(class, name)
+    if value ~= nil then return value, class end
+    if lacks then lacks(class) end
+    class = class_of(class)
+    if not class then return nil end
   end
-  if found then add_methods(object, node, methods) end
-end
-
--- How an object is read by code that reads it as `node`: the node with what its methods read; the
--- methods; `own`, the names whose absence counts. Of a module only its own code tests for a field:
--- callers read fields of those names elsewhere.
-local function reading(self, object, node)
-  local class = getmetatable(object)
-  if type(class) ~= "table" then return {node = node, own = node:names(), methods = {}} end
-  self.of_class[class] = self.of_class[class] or {}
-  local found = self.of_class[class][node]
-  if found then return found end
-  found = {node = reads.node(), methods = {}}
-  found.node:add(node)
-  add_methods(object, found.node, found.methods)
-  if module.is_module(object) then
-    local inner = reads.node()
-    add_methods(object, inner, {}, "forward")
-    found.own = inner:names()
-    add_methods(object, found.node, found.methods, "forward")
-  end
-  found.own = found.own or found.node:names()
-  for name, method in pairs(found.methods) do
-    local _, owner = in_class(object, name)
-    guard(self, owner, name, method, (class.class_name or "class") .. "." .. name)
-  end
-  self.of_class[class][node] = found
-  return found
 end
 
 local visit
 
+-- Guards the method that a class finds under a name, also against an overriding one.
+local function guard_method(self, object, name, method)
+  local path = (getmetatable(object).class_name or "class") .. "." .. name
+  local _, owner = in_class(object, name, function(class) guard(self, class, name, nil, path) end)
+  guard(self, owner, name, method, path)
+  if is_users(method) then visit(self, method, path) end
+end
+
+-- Adds how a function reads an object as its first parameter. Returns whether that is new.
+local function add_reads(known, f)
+  local read = reads.of(f).object
+  for name in pairs(read.fields) do known.own[name] = true end
+  return known.node:add(read)
+end
+
+-- Adds how the methods of an object, and functions in its fields, read it. Returns the names that
+-- code may read, with those of the methods: the ones that code names; of a module also `forward`.
+local function add_functions(self, object, known)
+  local names, changed = known.node:names(self.unknown), false
+  if module.is_module(object) then names.forward = true end
+  for name in pairs(names) do
+    local own = rawget(object, name)
+    local method = not known.methods[name] and in_class(object, name)
+    if type(method) == "function" and source_of(method) then
+      known.methods[name] = true
+      changed = add_reads(known, method) or changed
+      guard_method(self, object, name, method)
+    end
+    if type(own) == "function" and source_of(own) then
+      changed = add_reads(known, own) or changed
+    end
+  end
+  if changed then return add_functions(self, object, known) end
+  for name in pairs(known.methods) do names[name] = true end
+  return names
+end
+
+-- Guards what object[key] is: a value of the object, or of its class or an ancestor.
 local function visit_field(self, object, key, path, node, inside)
   local value = rawget(object, key)
   path = (path == "" and "" or path .. ".") .. tostring(key)
   guard(self, object, key, value, path)
+  if value == nil then
+    local owner
+    value, owner = in_class(object, key)
+    if value == nil then return end
+    in_class(object, key, function(class) guard(self, class, key, nil, path) end)
+    guard(self, owner, key, value, path)
+  end
   visit(self, value, path, node:below(key), inside)
+end
+
+-- The operators of an object, such as __call and __index, if they are a user's functions.
+local function visit_operators(self, object, path)
+  for name, f in pairs(module.is_module(object) and {} or getmetatable(object) or {}) do
+    if type(name) == "string" and name:find "^__" and type(f) == "function" and is_users(f) then
+      visit(self, f, path .. "." .. name)
+    end
+  end
+end
+
+-- Adds the names of the fields that code reads without naming them. Names that begin with "_" are
+-- the library's.
+local function add_computed(self, object, node, names)
+  local forward = module.is_module(object) and in_class(object, "forward")
+  local is_layer = forward and (source_of(forward) or ""):sub(1, #layers) == layers
+  local is_read = node.computed or is_layer
+    or not getmetatable(object) and (node.given or self.iterates and node.escaped)
+  local count = is_read and 0 or LIST
+  for key in pairs(object) do
+    if count == LIST then return end
+    count = count + 1
+    if type(key) ~= "string" or key:sub(1, 1) ~= "_" then names[key] = true end
+  end
+end
+
+-- Visits the fields of these names. Of a module only its own code tests for a field: callers read
+-- fields of those names elsewhere.
+local function visit_names(self, object, names, path, known, inside)
+  local is_module = module.is_module(object)
+  for key, how in pairs(names) do
+    local kind = type(rawget(object, key))
+    local is_missing = kind == "nil" and (not is_module or known.own[key] or known.methods[key])
+    if is_missing and (how == true or known.methods[key]) or kind == "function" or kind == "table"
+       or kind ~= "nil" and how == true then
+      visit_field(self, object, key, path, known.node, inside)
+    end
+  end
+end
+
+-- Visits the elements of a list. Its length counts, unless code only appends to it.
+local function visit_list(self, object, names, path, node, inside)
+  local length = #object
+  for i = 1, math.min(length, LIST) do
+    if not names[i] then visit_field(self, object, i, path, node, inside) end
+  end
+  if not node.appended and (length > 0 or not module.is_module(object)) then
+    guard(self, object, length + 1, nil, path)
+  end
 end
 
 -- inside: whether the table belongs to a module, so that its code may find tensors and modules in
 -- it by any name.
 local function visit_table(self, object, path, given, inside)
-  local seen = self.seen[given] or {}
-  self.seen[given] = seen
-  if seen[object] then return end
-  seen[object] = true
-  local found = reading(self, object, given)
-  local node = found.node
-  for name, method in pairs(found.methods) do
-    if is_users(method) then visit(self, method, path .. "." .. name) end
+  local known = self.known[object] or {node = reads.node(), methods = {}, own = {}}
+  local changed = known.node:add(given)
+  if self.known[object] and not changed and (known.inside or not inside) then return end
+  self.known[object], known.inside = known, inside or known.inside
+  local node = known.node
+  if getmetatable(object) then node.escaped = true end
+  visit_operators(self, object, path)
+  for _, hook in ipairs(hooks.functions(object)) do visit(self, hook, path) end
+  local names = add_functions(self, object, known)
+  add_computed(self, object, node, names)
+  visit_names(self, object, names, path, known, inside)
+  visit_list(self, object, names, path, node, inside)
+  if node.counted or self.iterates and node.escaped and not getmetatable(object) then
+    guard(self, object, nil, size_of(object), path, "sizes")
   end
-  local names = node:names()
-  for key in pairs(names) do
-    if rawget(object, key) ~= nil or found.own[key] and in_class(object, key) == nil then
-      visit_field(self, object, key, path, node, inside)
-    end
-  end
-  for i = 1, math.min(#object, LIST) do visit_field(self, object, i, path, node, inside) end
   if not inside then return end
   for key, value in pairs(object) do
     if type(key) == "string" and not names[key] and type(value) == "table" then
@@ -158,19 +243,23 @@ local function visit_function(self, f, path)
   self.seen[f] = true
   if not (is_users(f) or f == self.f) then return visit_given(self, f, path) end
   local read = reads.of(f)
+  for name, how in pairs(read.unknown) do
+    if self.unknown[name] ~= true and self.unknown[name] ~= how then
+      self.unknown[name], self.grew = how, true
+    end
+  end
+  if read.iterates and not self.iterates then self.iterates, self.grew = true, true end
   for i = 1, debug.getinfo(f, "u").nups do
     local name, value = debug.getupvalue(f, i)
-    local node = read.upvalues[name]
+    local node = read.upvalues.fields[name]
     if node then
-      guard(self, f, i, value, name)
+      guard(self, f, i, value, name, "upvalues")
       visit(self, value, name, node)
     end
   end
   local globals = getfenv(f)
-  for name, node in pairs(read.globals) do
-    local value = rawget(globals, name)
-    guard(self, globals, name, value, name)
-    visit(self, value, name, node)
+  for name in pairs(read.globals.fields) do
+    visit_field(self, globals, name, "", read.globals)
   end
 end
 
@@ -192,27 +281,33 @@ function visit(self, value, path, node, inside)
   end
 end
 
-local function list() return {containers = {}, keys = {}, values = {}, paths = {}} end
+local function walk(self)
+  self.count, self.seen, self.known, self.guarded, self.grew = 0, {}, {}, {}, false
+  for kind in pairs(GETTERS) do
+    self[kind] = {count = 0, containers = {}, keys = {}, values = {}, paths = {}}
+  end
+  visit(self, self.f, module.is_module(self.f) and self.f.class_name or "", reads.node())
+end
+
+local unknown_of = setmetatable({}, {__mode = "k"})       -- what unknown values are read by
 
 --- of(f) -> the guards of a function, or of a callable table: what it would read now.
 function M.of(f)
-  local self = setmetatable({f = f, present = list(), absent = list(), upvalues = list(), count = 0,
-                             seen = {}, of_class = {}, own = own_tables()}, Guards)
-  visit(self, f, module.is_module(f) and f.class_name or "", reads.node())
-  self.seen, self.of_class, self.own = nil, nil, nil
+  local self = setmetatable({f = f, own = own_tables(), unknown = unknown_of[f] or {}}, Guards)
+  unknown_of[f] = self.unknown
+  repeat walk(self) until not self.grew
+  self.seen, self.known, self.guarded, self.own = nil, nil, nil, nil
   return self
 end
 
-local function value_of_upvalue(f, i)
-  local _, value = debug.getupvalue(f, i)
-  return value
-end
+local function is_nan(x) return type(x) == "number" and x ~= x end
 
--- The first value from number `from` that changed in a list of guards: its number, or nil.
+-- The first value, from number `from` (1), that changed in a list of guards: its number, or nil.
 local function first_change(guards, get, from)
   local containers, keys, values = guards.containers, guards.keys, guards.values
-  for i = from, #keys do
-    if not rawequal(get(containers[i], keys[i]), values[i]) then return i end
+  for i = from or 1, guards.count do
+    local now = get(containers[i], keys[i])
+    if not rawequal(now, values[i]) and not (is_nan(now) and is_nan(values[i])) then return i end
   end
 end
 
@@ -222,25 +317,24 @@ function Guards:change() return self:changes(1)[1] end
 --- guards:changes(most) -> a list of up to `most` values that changed, as of change().
 function Guards:changes(most)
   local out = {}
-  local function add(guards, get)
-    local i = first_change(guards, get, 1)
+  for kind, get in pairs(GETTERS) do
+    local guards = self[kind]
+    local i = first_change(guards, get)
     while i and #out < most do
       out[#out + 1] = {path = guards.paths[i], before = guards.values[i],
                        now = get(guards.containers[i], guards.keys[i])}
       i = first_change(guards, get, i + 1)
     end
   end
-  add(self.present, rawget)
-  if #out < most then add(self.absent, rawget) end
-  if #out < most then add(self.upvalues, value_of_upvalue) end
   return out
 end
 
 --- guards:has(value) -> whether the function reads this value from a table or an upvalue.
 function Guards:has(value)
-  for _, guarded in ipairs {self.present, self.upvalues} do
-    for i = 1, #guarded.keys do
-      if rawequal(guarded.values[i], value) then return true end
+  for kind in pairs(GETTERS) do
+    local values = self[kind].values
+    for i = 1, self[kind].count do
+      if rawequal(values[i], value) then return true end
     end
   end
   return false
@@ -248,8 +342,10 @@ end
 
 --- guards:hold() -> whether no value changed.
 function Guards:hold()
-  return not first_change(self.present, rawget, 1) and not first_change(self.absent, rawget, 1)
-         and not first_change(self.upvalues, value_of_upvalue, 1)
+  for kind, get in pairs(GETTERS) do
+    if first_change(self[kind], get) then return false end
+  end
+  return true
 end
 
 return M

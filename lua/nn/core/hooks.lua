@@ -35,6 +35,15 @@ function Handle:remove()
   if hooks and #hooks.pre + #hooks.forward + #hooks.backward == 0 then self.object._hooks = nil end
 end
 
+--- functions(object) -> the list of the functions that are hooks of a module.
+function M.functions(object)
+  local out = {}
+  for _, list in pairs(rawget(object, "_hooks") or {}) do
+    for _, handle in ipairs(list) do out[#out + 1] = handle.f end
+  end
+  return out
+end
+
 local function pack(...) return {n = select("#", ...), ...} end
 
 -- Calls seen(g) with the gradient of x; its result, if any, replaces the gradient.

@@ -151,7 +151,13 @@ local function walk(value, path, seen, each)
 end
 
 --- walk(object, each): calls each(field, path) for the tensors and modules in an object.
-function M.walk(object, each) walk(object, "", {}, each) end
+function M.walk(object, each)
+  if type(object) ~= "table" then
+    lib.misuse("a model is needed, not %s; was a method called with '.' instead of ':'?",
+               arguments.describe(object))
+  end
+  walk(object, "", {}, each)
+end
 
 -- {[module] = "blocks.1.mlp", ...} of the modules in an object.
 function layer.paths(object)

@@ -25,15 +25,17 @@ local function strings_of(f)
 end
 
 -- Whether `name` is `field` with two neighbouring letters swapped, or a letter inside added or left
--- out. Other near names are fields of their own: w1 and w2, block and blocks, q_norm and k_norm.
+-- out. Other near names are fields of their own: block and blocks, q_norm and k_norm, and those
+-- with another number: layer1 and layer11.
 local function is_misspelt(name, field)
   local longer, shorter = name, field
   if #name < #field then longer, shorter = field, name end
   for i = 1, #longer - 1 do
     local head, a, b, tail = longer:sub(1, i - 1), longer:sub(i, i), longer:sub(i + 1, i + 1),
                              longer:sub(i + 2)
-    if #name == #field and head .. b .. a .. tail == shorter then return true end
-    if i > 1 and #shorter > 3 and head .. b .. tail == shorter then return true end
+    local swapped = #name == #field and not b:find "%d" and head .. b .. a .. tail == shorter
+    local inside = i > 1 and #shorter > 3 and head .. b .. tail == shorter
+    if not a:find "%d" and (swapped or inside) then return true end
   end
   return false
 end

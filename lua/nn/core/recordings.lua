@@ -6,6 +6,7 @@ local arguments = require "nn.base.arguments"
 local cluster = require "nn.base.cluster"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
+local is_tensor = require("nn.core.tensor").is_tensor
 local C, check = lib.C, lib.check
 
 local M = {}
@@ -48,15 +49,30 @@ local function count_change(self, change)
        CHANGES, arguments.describe(change.before), arguments.describe(change.now))
 end
 
---- check_writes(self, before): warns once about a number that a recording changed: calls that
---- replay it do not. before: the guards from before the recording.
+-- What a recording changed, and what to do about it; nil for types that may be a cache.
+local function problem_of(change)
+  local before, now = change.before, change.now
+  local kind = type(before)
+  if is_tensor(before) and is_tensor(now) then
+    return "to another tensor",
+           "Return the tensor and pass it as an argument, or change it in place with copy_"
+  end
+  if kind ~= type(now) or kind ~= "number" and kind ~= "string" and kind ~= "boolean" then
+    return nil
+  end
+  return ("from %s to %s"):format(arguments.describe(before), arguments.describe(now)),
+         kind == "number" and "Use an nn.scalar" or "Change it outside"
+end
+
+--- check_writes(self, before): warns once about a value that a recording changed: calls that replay
+--- it do not. before: the guards from before the recording.
 function M.check_writes(self, before)
   for _, change in ipairs(self.warned and {} or before:changes(64)) do
-    if type(change.before) == "number" and type(change.now) == "number" then
+    local what, advice = problem_of(change)
+    if what then
       self.warned = true
-      return warn(self, "it changed '%s' from %g to %g while it was recorded; calls that replay "
-                  .. "the recording do not change it. Use an nn.scalar", change.path,
-                  change.before, change.now)
+      return warn(self, "it changed '%s' %s while it was recorded; calls that replay the "
+                  .. "recording do not change it. %s", change.path, what, advice)
     end
   end
 end

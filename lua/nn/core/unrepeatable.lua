@@ -11,12 +11,15 @@ local random = "nn.rand gives new numbers at each call"
 local clock = "call it outside, and pass what changes as a tensor or an nn.scalar"
 local input = "read outside, and pass what changes as a tensor"
 
-local functions = {}             -- {table=, key=, name=, advice=}
+local functions = {}             -- {owner=, key=, name=, advice=}
 for name, advice in pairs {["math.random"] = random, ["os.time"] = clock, ["os.clock"] = clock,
-                           ["os.date"] = clock, ["io.read"] = input, ["io.lines"] = input} do
+                           ["os.date"] = clock, ["io.read"] = input, ["io.lines"] = input,
+                           ["io.open"] = input, ["io.popen"] = input, ["nn.now"] = clock} do
   local owner, key = name:match "(%w+)%.(%w+)"
-  functions[#functions + 1] = {table = _G[owner], key = key, name = name, advice = advice}
+  functions[#functions + 1] = {owner = owner, key = key, name = name, advice = advice}
 end
+
+local function table_of(entry) return package.loaded[entry.owner] end
 
 local function refuse(name, advice)
   lib.misuse("%s in a compiled function: its result would be the same at every call; %s", name,
@@ -26,7 +29,7 @@ end
 --- refuse(guards): raises an error if a function reads one of them from an upvalue or a global.
 function M.refuse(guards)
   for _, entry in ipairs(functions) do
-    if guards:has(entry.table[entry.key]) then refuse(entry.name, entry.advice) end
+    if guards:has(table_of(entry)[entry.key]) then refuse(entry.name, entry.advice) end
   end
 end
 
@@ -34,16 +37,16 @@ end
 function M.watch(f)
   local originals = {}
   for i, entry in ipairs(functions) do
-    local original = entry.table[entry.key]
+    local original = table_of(entry)[entry.key]
     originals[i] = original
-    entry.table[entry.key] = function(...)
+    table_of(entry)[entry.key] = function(...)
       local caller = debug.getinfo(2, "S")
       if caller.source:sub(1, #library) ~= library then refuse(entry.name, entry.advice) end
       return original(...)
     end
   end
   return lib.finally(function()
-    for i, entry in ipairs(functions) do entry.table[entry.key] = originals[i] end
+    for i, entry in ipairs(functions) do table_of(entry)[entry.key] = originals[i] end
   end, f)
 end
 

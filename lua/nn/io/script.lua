@@ -65,4 +65,14 @@ function M.load(name)
   return nil, err .. (file_type.of(name) == "file" and syntax_hint(err, name) or other_script(name))
 end
 
+-- Lua's loader of files, with these errors.
+local find = package.loaders[2]
+package.loaders[2] = function(name)
+  local good, found = pcall(find, name)
+  if good then return found end
+  local path = package.searchpath(name, package.path)
+  local _, err = M.load(path)
+  error(err or found, 0)
+end
+
 return M

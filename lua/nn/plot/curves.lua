@@ -31,11 +31,6 @@ local function checked(options)
   return options
 end
 
--- Whether an axis shows a value.
-local function is_shown(value, log)
-  return value == value and math.abs(value) < math.huge and (not log or value > 0)
-end
-
 local function x_of(s, i) return s.x and s.x[i] or i + 1 end
 
 local function widen(range, x, y)
@@ -50,7 +45,7 @@ local function range_of(self)
     hidden[k] = 0
     for i = 0, s.count - 1 do
       local x, y = x_of(s, i), s.y[i]
-      if is_shown(x, self.log_x) and is_shown(y, self.log_y) then
+      if scales.is_shown(x, self.log_x) and scales.is_shown(y, self.log_y) then
         widen(range, x, y)
       else
         hidden[k] = hidden[k] + 1
@@ -65,7 +60,7 @@ local function draw(self, board, s, number, x_scale, y_scale)
   local before_x, before_y
   for i = 0, s.count - 1 do
     local x, y = x_of(s, i), s.y[i]
-    if is_shown(x, self.log_x) and is_shown(y, self.log_y) then
+    if scales.is_shown(x, self.log_x) and scales.is_shown(y, self.log_y) then
       local column = math.floor(x_scale.at(x) * (board.width - 1) + 0.5)
       local row = math.floor((1 - y_scale.at(y)) * (board.height - 1) + 0.5)
       if before_x and not self.points then

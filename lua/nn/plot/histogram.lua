@@ -18,7 +18,7 @@ local function range_of(array, count)
   local low, high, hidden = math.huge, -math.huge, 0
   for i = 0, count - 1 do
     local value = array[i]
-    if value == value and math.abs(value) < math.huge then
+    if scales.is_shown(value) then
       low, high = math.min(low, value), math.max(high, value)
     else
       hidden = hidden + 1

@@ -1,5 +1,20 @@
 -- The scale of an axis: its range, round ticks, and their labels.
 local M = {}
+local LARGEST, SMALLEST = 1e300, 1e-300    -- so that differences and powers of ten are finite
+local CLOSEST = 1e-12                      -- difference of two values, relative to them
+
+--- is_shown(value, log) -> whether a scale can show a value: neither NaN nor infinite, nor nearly;
+--- log: and above 0.
+function M.is_shown(value, log)
+  return value == value and math.abs(value) <= LARGEST and (not log or value >= SMALLEST)
+end
+
+-- The range [low, high], or one with `around` on both sides where the values are too close.
+local function spread(low, high, around)
+  local least = math.max(SMALLEST, CLOSEST * math.max(math.abs(low), math.abs(high)))
+  if high - low > least then return low, high end
+  return low - around, high + around
+end
 
 -- The smallest of 1, 2, 5, 10, 20, ... (times a power of ten) that is at least x.
 local function round_up(x)
@@ -63,11 +78,8 @@ end
 --- of values above 0; whole: the range ends at ticks. at(value) is 0 at its low end and 1 at its
 --- high end.
 function M.new(of)
-  local low, high, ticks = of.low, of.high, nil
-  if low == high then
-    local around = low == 0 and 1 or math.abs(low) / 2
-    low, high = low - around, high + around
-  end
+  local half, ticks = math.abs(of.high) / 2, nil
+  local low, high = spread(of.low, of.high, (of.log or half > SMALLEST) and half or 1)
   if of.log then ticks = power_ticks(low, high, of.most) end
   if not ticks then
     local step
@@ -83,10 +95,13 @@ function M.new(of)
           at = function(value) return (map(value) - first) / (last - first) end}
 end
 
+-- What a histogram shows on both sides of values that are all the same.
+local function around_bin(value) return math.max(0.5, math.abs(value) / 1024) end
+
 --- bins(low, high, most) -> the edges of at most about `most` bins of a round width that contain
 --- [low, high], and a function that writes an edge.
 function M.bins(low, high, most)
-  if low == high then low, high = low - 0.5, high + 0.5 end
+  low, high = spread(low, high, around_bin(high))
   local step = round_up((high - low) / most)
   local edges = {}
   for i = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) do
@@ -97,7 +112,7 @@ end
 
 --- equal_bins(low, high, count) -> the same for `count` bins of equal width.
 function M.equal_bins(low, high, count)
-  if low == high then low, high = low - 0.5, high + 0.5 end
+  low, high = spread(low, high, around_bin(high))
   local edges = {}
   for i = 0, count do edges[i + 1] = low + (high - low) * i / count end
   edges[count + 1] = high

@@ -136,6 +136,138 @@ t.case("what the function does not read, or only writes, records nothing again",
   t.same(#recordings, 1)
 end)
 
+-- Compares compiled functions with the functions themselves, before and after each of some changes.
+-- cases: {name = {f, change, ...}}.
+local function follows(cases, input)
+  for name, case in pairs(cases) do
+    local f = nn.compile(case[1])
+    for i = 1, #case do
+      if i > 1 then case[i]() end
+      t.same({name, i - 1, f(input or x):table()}, {name, i - 1, case[1](input or x):table()})
+    end
+    local count = f.count + f.dropped
+    f(input or x)
+    t.same({name, f.count + f.dropped}, {name, count})
+  end
+end
+
+t.case("lists and tables that are read by computed names are followed", function()
+  local list, key, memo = {2}, "a", {}
+  local named = {a = 2, [0] = 2, [list] = 3}
+  local settings, options = {k = 2}, {stride = 1}
+  local weight = nn.ones(1, 1, 2)
+  local function product(of, v)
+    for _, k in pairs(of) do v = v * k end
+    return v
+  end
+  follows {
+    ["a list that grows"] = {function(v)
+      for i = 1, #list do v = v * list[i] end
+      return v
+    end, function() list[2] = 5 end, function() list[2] = nil end},
+    ["pairs"] = {function(v)
+      for _, k in pairs(settings) do v = v * k end
+      return v
+    end, function() settings.k = 3 end, function() settings.z = 4 end},
+    ["pairs in another function"] = {function(v) return product(settings, v) end,
+                                     function() settings.k = 7 end, function() settings.y = 2 end},
+    ["a computed name"] = {function(v) return v * named[key] end, function() named.a = 4 end,
+                           function() key = 0 end, function() named[0] = 9 end},
+    ["a table as a key"] = {function(v) return v * named[list] end,
+                            function() named[list] = 4 end},
+    ["options of the library"] = {function(v)
+      return nn.conv1d(v:expand(1, 1, 6), weight, nil, options)
+    end, function() options.stride = 2 end},
+    ["a cache"] = {function(v)
+      memo[#v.shape] = memo[#v.shape] or 2
+      return v * memo[#v.shape]
+    end},
+  }
+end)
+
+t.case("objects, classes and their ancestors are followed", function()
+  local Base, object, defaults = {}, {k = 2}, {k = 2}
+  Base.__index = Base
+  function Base:scaled(v) return v * self.k end
+  Base.__call = function(self, v) return v * self.k * defaults.k end
+  function object:scaled(v) return v * self.k end
+  local Derived = setmetatable({}, Base)
+  Derived.__index = Derived
+  local derived = setmetatable({k = 2}, Derived)
+  local given = setmetatable({}, {__index = defaults})
+  local called = setmetatable({k = 2}, Base)
+  local Layer = nn.module "Layer"
+  Layer.k = 2
+  function Layer:forward(v) return v * self.k end
+  local layer, linear, hooked, added = Layer(), nn.Linear(1, 1), Layer(), 1
+  hooked:register_forward_hook(function(_, _, v) return v + added end)
+  follows {
+    ["a single object"] = {function(v) return object:scaled(v) end, function() object.k = 3 end},
+    ["defaults"] = {function(v) return v * given.k end, function() defaults.k = 3 end,
+                    function() given.k = 4 end},
+    ["a class"] = {function(v) return derived:scaled(v) end, function() derived.k = 3 end,
+                   function() function Base:scaled(v) return v * self.k * 2 end end,
+                   function() function Derived.scaled(_, v) return v * 5 end end,
+                   function() function derived.scaled(_, v) return v * 7 end end},
+    ["a callable object"] = {function(v) return called(v) end, function() called.k = 3 end,
+                             function() defaults.k = 5 end},
+    ["a constant of a module's class"] = {function(v) return layer(v) end,
+                                          function() Layer.k = 3 end, function() layer.k = 4 end},
+    ["a hook"] = {function(v) return hooked(v) end, function() added = 2 end},
+    ["the forward of one module"] = {function(v) return linear(v:reshape(1, 1)) end,
+      function() function linear:forward(v) return v * (self.k or 3) end end,
+      function() linear.k = 4 end},
+  }
+end)
+
+t.case("objects that refer to each other are followed", function()
+  local Node, nodes = {}, {}
+  Node.__index = Node
+  function Node:sum()
+    local sum = self.k
+    for _, other in ipairs(self.others) do
+      if other.k > self.k then sum = sum + other:sum() end
+    end
+    return sum + (self.parent and self.parent.k or 0)
+  end
+  for i = 1, 20 do nodes[i] = setmetatable({k = i, others = nodes, parent = nodes[1]}, Node) end
+  local own_class = {k = 2}
+  own_class.__index = own_class
+  setmetatable(own_class, own_class)
+  follows {
+    ["a graph"] = {function(v) return v * nodes[18]:sum() end, function() nodes[20].k = 21 end,
+                   function() nodes[1].k = 2 end},
+    ["its own class"] = {function(v) return v * own_class.k end, function() own_class.k = 3 end},
+  }
+end)
+
+t.case("values are followed through variables, parameters and results", function()
+  local a, b, use_a, set = {k = 2}, {k = 3}, true, {deep = {k = 2}}
+  local function scaled(v, by) return v * by.k end
+  local function current() return a end
+  follows {
+    ["a parameter"] = {function(v) return scaled(v, a) end, function() a.k = 3 end},
+    ["a field of a parameter"] = {function(v) return scaled(v, set.deep) end,
+                                  function() set.deep.k = 3 end},
+    ["a result"] = {function(v) return v * current().k end, function() a.k = 4 end},
+    ["either of two"] = {function(v)
+      local one = use_a and a or b
+      return v * one.k
+    end, function() a.k = 5 end, function() use_a = false end, function() b.k = 7 end},
+    ["a comparison"] = {function(v)
+      local one = a
+      if one ~= nil and one.k then return v * one.k end
+    end, function() a.k = 8 end},
+    ["a closure"] = {function(v)
+      local one = a
+      return (function() return v * one.k end)()
+    end, function() a.k = 9 end},
+    ["a table of _G"] = {function(v) return v * (_G.test_global or 1) end,
+                         function() rawset(_G, "test_global", 5) end},
+  }
+  rawset(_G, "test_global", nil)
+end)
+
 t.case("a value that changes again and again is named once, and a counter is", function()
   local k, n = 0, 0
   local f = nn.compile(function(v) return v * k end)
@@ -156,6 +288,19 @@ t.case("a value that changes again and again is named once, and a counter is", f
   end)
   t.check(text:find("it changed 'n' from 0 to 1 while it was recorded", 1, true), text)
   t.same(select(2, text:gsub("\n", "")), 1)
+  local first, mean = true, nn.zeros(1)
+  text = warnings(function()
+    nn.compile(function(v)
+      if first then v, first = v * 2, false end
+      return v
+    end)(x)
+    nn.compile(function(v)
+      mean = mean + v
+      return mean
+    end)(x)
+  end)
+  t.check(text:find("it changed 'first' from true to false", 1, true), text)
+  t.check(text:find("it changed 'mean' to another tensor", 1, true), text)
 end)
 
 t.case("functions with other results at every call are refused, and work afterwards", function()
@@ -166,6 +311,8 @@ t.case("functions with other results at every call are refused, and work afterwa
     ["math.random"] = function(v) return v * random() end,
     ["os.clock"] = function(v) return v * os.clock() end,
     ["os.time"] = function(v) return v + os.time() end,
+    ["io.open"] = function(v) return v * #io.open("/dev/null"):read "*a" end,
+    ["nn.now"] = function(v) return v * nn.now() end,
     ["io.lines"] = function(v) for _ in io.lines "/dev/null" do v = v + 1 end return v end,
   } do
     t.fails(function() nn.compile(f)(x) end, name)

@@ -323,8 +323,8 @@ t.case("a misspelt field of a module is an error; optional and other fields are 
   local Block = nn.module "Block"
   function Block:init(gated) self.norm1, self.scale = nn.Identity(), gated and 1 or nil end
   local block = Block()
-  block.scales = 2
-  t.same({block.scale == nil, block.norm2 == nil}, {true, true})
+  block.scales, block.layer1, block.layer12 = 2, 3, 4
+  t.same({block.scale, block.norm2, block.layer11, block.layer21}, {})
 end)
 
 t.case("modules are listed, applied to, and printed in the order of their fields", function()

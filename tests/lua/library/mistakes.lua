@@ -68,10 +68,33 @@ t.case("tail calls in functions", function()
      "the last size of x must be 3"},
     {2, "function product(a, b) | return a:matmul(b) | end | "
      .. "local y = product(nn.ones(2, 3), nn.ones(2, 3))", "the inner sizes 3 and 2"},
+    {3, "local own = {} | function own.product(a, b) | return a:matmul(b) | end | "
+     .. "local y = own.product(nn.ones(2, 3), nn.ones(2, 3))", "the inner sizes 3 and 2"},
+    {3, "local own = {deep = {}} | function own.deep:sum(a) | return a:matmul(a) | end | "
+     .. "local y = nn.ones(2) + own.deep:sum(nn.ones(2, 3))",
+     "the inner sizes 3 and 2"},
+    {5, "local own = {} | function own.sum(a) | return a:matmul(a) | end | "
+     .. "local y = nn.ones(2):sum(3)", "sum: axis is 3"},
     {5, "local function product(a, b) | local c = a:matmul(b) | return c:sum() | end | "
      .. "local y = nn.ones(2):matmul(nn.ones(3)) | product(y, y)", "matmul"},
   }
   rawset(_G, "product", nil)
+end)
+
+t.case("tail calls in functions that the library calls", function()
+  local product = "return a:matmul(a) | end"
+  blames {
+    {2, "nn.no_grad(function() local a = nn.ones(2, 3) | " .. product .. ")",
+     "the inner sizes 3 and 2"},
+    {2, "local f = nn.compile(function(a) | " .. product .. ") | f(nn.ones(2, 3))",
+     "the inner sizes 3 and 2"},
+    {2, "local f = nn.compile(function(a) | return a:table() | end) | f(nn.ones(1))",
+     "return the tensor from it instead"},
+    {3, "local l = nn.Linear(3, 3) | l:register_forward_hook(function(_, _, a) | " .. product
+     .. ") | local y = l(nn.ones(2, 3))", "the inner sizes 3 and 2"},
+    {2, "local f = nn.custom {name = 'f', forward = nn.abs, backward = function(a) | " .. product
+     .. "} | f(nn.ones(2, 3, {grad = true})):sum():backward()", "the inner sizes 3 and 2"},
+  }
 end)
 
 t.case("tail calls in modules", function()
@@ -130,8 +153,13 @@ end)
 
 t.case("Lua's and nnlua's own ways", function()
   blames {
+    {1, "nn.Linear(1, 1).parameters()", "was a method called with '.' instead of ':'?"},
     {1, "print(nn.ones(1).item())", "was a method called with '.' instead of ':'?"},
+    {2, "local o = nn.SGD(nn.Linear(1, 1)) | o.zero_grad()",
+     "was a method called with '.' instead of ':'?"},
     {1, "print(nn.ones(1) > 2)", "x:gt(2)"},
+    {1, "for x in {1, 2} do print(x) end", "ipairs(list)"},
+    {2, "local s = 'a' | s = s + 'b'", "joined with a .. b"},
     {1, "print(nn.ones(1) == nn.ones(1))", "a:eq(b)"},
     {2, "local x = nn.ones(2) | x[1] = 5", "x:assign_"},
     {2, "local x = nn.ones(2) | print(x[0])", "rows count from 1; x[1] is the first one"},
@@ -186,6 +214,9 @@ t.case("Python's syntax", function()
     {1, "class Net(nn.Module):", 'nn.module "Net"'},
     {1, "with torch.no_grad():", "nn.no_grad(function() ... end)"},
     {1, "local y = 2 ** 3", "a power is x ^ 2"},
+    {1, "local y = 7 // 2", "math.floor(a / b)"},
+    {2, "local x = 1 | if x = 1 then end", "a comparison is a == b"},
+    {1, "local t = {a: 1}", "a field is {name = value}"},
     {1, "local list = [1, 2]", "lists are in braces: {1, 2}"},
     {2, "local x = 1 | # a comment", "comments begin with --"},
     {2, "local x = nn.ones(4) | print(x[1:2])", "x:slice(axis, first, last)"},
@@ -202,6 +233,20 @@ t.case("scripts that do not exist suggest near names", function()
   says("recipes/gpt2_trian.lua", "did you mean 'recipes/gpt2_train.lua'?")
   says(folder .. "/scrpt1.lua", ("did you mean '%s/script1.lua'?"):format(folder))
   says(folder .. "/script1", ("did you mean '%s/script1.lua'?"):format(folder))
+end)
+
+t.case("errors in required files name the line there", function()
+  files.write(folder .. "/mistaken.lua", "local M = {}\nM.x += 1\nreturn M\n")
+  files.write(folder .. "/failing.lua", "local M = {}\nfunction M.product(x)\n"
+              .. "  return x:matmul(x)\nend\nreturn M\n")
+  local path = package.path
+  package.path = folder .. "/?.lua;" .. path
+  local syntax = error_of(folder .. "/main.lua", 'require "mistaken"')
+  local product = error_of(folder .. "/main.lua", 'local m = require "failing"\n'
+                           .. "local y = m.product(nn.ones(2, 3))")
+  package.path = path
+  t.check(syntax:find("^[^\n]*mistaken.lua:2: .* Lua has no %+="), syntax)
+  t.check(product:find("failing.lua:3: matmul", 1, true), product)
 end)
 
 t.case("an error behaves as its text", function()

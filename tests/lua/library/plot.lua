@@ -125,6 +125,20 @@ function()
          "a plot without values\n1 of 1 values not shown (NaN, infinite)")
 end)
 
+t.case("extreme values and values that hardly differ are plotted", function()
+  for _, values in ipairs {{1e308, -1e308}, {1e300, -1e300}, {1e17, 1e17 + 16}, {5e-324, 1e-323},
+                           {1e-300, 1e-300}, {1e-320, 1}, {1e300, 1e300}, {5, 5 + 1e-13}} do
+    for _, log in ipairs {false, true} do
+      t.check(#tostring(nn.plot(values, {log = log, height = 3})) > 0)
+    end
+    local histogram = nn.histogram(values, {bins = 3})
+    local count = histogram.hidden
+    for _, n in ipairs(histogram.counts) do count = count + n end
+    t.same(count, 2)
+    t.check(#tostring(nn.histogram(values)) > 0)
+  end
+end)
+
 t.case("a plot fits the terminal", function()
   local size = terminal.size
   for _, columns in ipairs {30, 80, 200} do
