@@ -31,13 +31,6 @@ NN_HD inline Span outputs_inside(const nn_window_axis& axis, int64_t k) {
     return {begin < last ? begin : last, last};
 }
 
-// The outputs whose window covers element `i`, with dilation 1.
-NN_HD inline Span outputs_over(const nn_window_axis& axis, int64_t i) {
-    const int64_t end = (i + axis.pad) / axis.stride + 1;
-    return {ceil_quotient(i + axis.pad - axis.taps + 1, axis.stride),
-            end < axis.out ? end : axis.out};
-}
-
 // The elements of a pooling window inside the image: rows and columns of the image.
 struct Window {
     Span y, x;
@@ -76,23 +69,6 @@ NN_HD A pooled(const T* x, const nn_pool_params& p, int64_t oy, int64_t ox, F nu
     for (int64_t i = w.y.begin; i < w.y.end; ++i)
         for (int64_t j = w.x.begin; j < w.x.end; ++j) sum += number(x[i * p.x.in + j]);
     return sum / A(divisor_of(p, w));
-}
-
-// The gradient of element `at` of the plane x: a sum over the windows that cover it, in order.
-template <class A, class T, class F>
-NN_HD A pooled_slope(const T* x, const T* dy, const nn_pool_params& p, int64_t at, F number) {
-    const Span rows = outputs_over(p.y, at / p.x.in), columns = outputs_over(p.x, at % p.x.in);
-    A sum = 0;
-    for (int64_t oy = rows.begin; oy < rows.end; ++oy)
-        for (int64_t ox = columns.begin; ox < columns.end; ++ox) {
-            const Window w = window_of(p, oy, ox);
-            const A d = number(dy[oy * p.x.out + ox]);
-            if (p.kind != 0)
-                sum += d / A(divisor_of(p, w));
-            else if (largest_at(x, p.x.in, w, number) == at)
-                sum += d;
-        }
-    return sum;
 }
 
 }  // namespace nn::NN_TARGET

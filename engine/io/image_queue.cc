@@ -17,11 +17,18 @@ constexpr auto CHECK_EVERY = std::chrono::milliseconds(50);  // for interrupts
 ImageQueue::ImageQueue(const ImageSettings& settings, int threads) : settings_(settings) {
     const unsigned cpus = std::clamp(std::thread::hardware_concurrency(), 1u, MOST_THREADS);
     const SignalsBlocked blocked;
-    for (unsigned i = 0; i < (threads ? unsigned(threads) : cpus); ++i)
-        threads_.push_back(new_thread([this] { decode_images(); }));
+    try {
+        for (unsigned i = 0; i < (threads ? unsigned(threads) : cpus); ++i)
+            threads_.push_back(new_thread([this] { decode_images(); }));
+    } catch (...) {
+        end_threads();
+        throw;
+    }
 }
 
-ImageQueue::~ImageQueue() {
+ImageQueue::~ImageQueue() { end_threads(); }
+
+void ImageQueue::end_threads() {
     {
         const std::lock_guard lock(mutex_);
         closed_ = true;

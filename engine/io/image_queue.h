@@ -32,6 +32,7 @@ private:
         size_t started = 0, done = 0;  // images
     };
     void decode_images();  // a thread
+    void end_threads();
 
     const ImageSettings settings_;
     std::mutex mutex_;

@@ -77,7 +77,8 @@ void run_scatter_add(Call& c) {
     c.need(shared ? index_in.dim(0) == dy_in.dim(axis) : index_in.shape() == dy_in.shape(),
            "dy is {}, index is {}; they must be equal, or index has the size of axis {} only",
            dy_in, index_in, axis + 1);
-    const Tensor dy = whole_axis(dy_in, axis);
+    const bool counts = dy_in.dtype() == Dtype::boolean;
+    const Tensor dy = whole_axis(counts ? cast(dy_in, Dtype::i64) : dy_in, axis);
     const Tensor x(dy.grid().with(axis, whole(c.integer("size"))), dy.dtype());
     emit("scatter_add", x, dy, index_for(index_in, dy_in, dy.grid()), x, dy, axis);
     c.result(x);
@@ -86,8 +87,8 @@ void run_scatter_add(Call& c) {
 const OpRegistrar scatter_add = Op{
     .doc = R"(scatter_add(dy, index) -> x
 The adjoint of gather: a tensor with `size` elements along the axis, all 0, to which every
-dy[i, j, k] is added at [i, index[i, j, k], k], or at [i, index[j], k] if index has one axis. Error:
-an index outside the axis.
+dy[i, j, k] is added at [i, index[i, j, k], k], or at [i, index[j], k] if index has one axis.
+Booleans are added as i64. Error: an index outside the axis.
     local index = nn.tensor({0, 2, 0}, {dtype = "i64"})
     nn.scatter_add(nn.tensor{1, 2, 3}, index, {size = 4})  --> {4, 0, 2, 0})",
     .attributes = {{"size", "int", "", "size of the axis of the result"},

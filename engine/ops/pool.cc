@@ -1,4 +1,6 @@
 // Pooling over images and its gradient. The image's axes are in one tile.
+#include <algorithm>
+
 #include "engine/ops/op.h"
 #include "engine/ops/window.h"
 #include "engine/rules/rules.h"
@@ -26,7 +28,8 @@ nn_pool_params params_of(const Call& c) {
            kind);
     const Dims stride = c.given("stride") ? pair(c, "stride") : size;
     set_window(c, x, {size, stride, {1, 1}, false}, p.y, p.x);
-    c.need(2 * p.y.pad <= size[0] && 2 * p.x.pad <= size[1],
+    const Dims pad = paddings(c);
+    c.need(2 * std::max(pad[0], pad[1]) <= size[0] && 2 * std::max(pad[2], pad[3]) <= size[1],
            "padding is {}; it may be at most half of the size {}", c.ints("padding"), size);
     return p;
 }

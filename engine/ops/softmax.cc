@@ -39,6 +39,7 @@ void run_rows(Call& c) {
         const char* name = c.op.inputs[i].name.c_str();
         c.need_float(name);
         c.need_dtype(name, c.all()[0].dtype());
+        c.need_same_shape(name, c.op.inputs[0].name.c_str());
         const Tensor x = exchanged(c.all()[i], axis);
         rows.push_back(i == 0 ? rows_of(x) : retile(x, rows[0].grid()));
     }

@@ -66,7 +66,8 @@ void run_slice(Call& c) {
     c.need(1 <= first && first <= last && last <= size,
            "elements {} to {} are not in an axis of size {}; they count from 1 (x is {})",
            c.integer("first"), c.integer("last"), size, x);
-    c.result(slice(x, axis, first - 1, last - first + 1));
+    // A copy counts as a view too, so that changing it in place is an error for every tiling.
+    c.result(slice(x, axis, first - 1, last - first + 1).refreshed_view());
 }
 
 const OpRegistrar slice_op = Op{

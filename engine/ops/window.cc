@@ -11,17 +11,6 @@ bool all_between(const Dims& numbers, int64_t least) {
     return std::ranges::all_of(numbers, [=](int64_t n) { return n >= least && n <= most; });
 }
 
-// Padding before and after rows, then columns.
-Dims paddings(const Call& c) {
-    const Dims given = c.ints("padding");
-    const size_t n = given.size();
-    c.need((n == 1 || n == 2 || n == 4) && all_between(given, 0),
-           "padding is {}; a whole number of at least 0, two, or four (top, bottom, left, right), "
-           "is needed",
-           given);
-    return n == 4 ? given : Dims{given[0], given[0], given.back(), given.back()};
-}
-
 nn_window_axis axis_of(const Call& c, int64_t in, const Sliding& window, size_t axis,
                        const Dims& pad) {
     const int64_t taps = window.size[axis], dilation = window.dilation[axis];
@@ -38,6 +27,16 @@ nn_window_axis axis_of(const Call& c, int64_t in, const Sliding& window, size_t 
 }
 
 }  // namespace
+
+Dims paddings(const Call& c) {
+    const Dims given = c.ints("padding");
+    const size_t n = given.size();
+    c.need((n == 1 || n == 2 || n == 4) && all_between(given, 0),
+           "padding is {}; a whole number of at least 0, two, or four (top, bottom, left, right), "
+           "is needed",
+           given);
+    return n == 4 ? given : Dims{given[0], given[0], given.back(), given.back()};
+}
 
 Dims pair(const Call& c, const char* attribute) {
     const Dims given = c.ints(attribute);

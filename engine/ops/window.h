@@ -8,6 +8,9 @@ namespace nn {
 // The two numbers of an attribute of one number or two, for rows and columns.
 Dims pair(const Call& c, const char* attribute);
 
+// The attribute `padding`: before and after rows, then before and after columns.
+Dims paddings(const Call& c);
+
 // A window, for rows and columns. same: pads x such that the result has its size, for a stride
 // of 1.
 struct Sliding {

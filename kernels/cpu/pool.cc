@@ -1,5 +1,5 @@
 // Pooling: the largest element or the mean of the windows that slide over an image, and gradients.
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/row.h"
 #include "kernels/window.h"
 
 namespace nn::NN_TARGET {
@@ -21,15 +21,33 @@ void pool2d(const KernelCall& call) {
     });
 }
 
+// Adds the gradient d of the result for a window to those of its elements.
+template <class T>
+void add_slope(Acc<T>* dx, const T* x, const nn_pool_params& p, const Window& w, Acc<T> d) {
+    if (p.kind == 0) {
+        dx[largest_at(x, p.x.in, w, Number())] += d;
+        return;
+    }
+    const Acc<T> each = d / Acc<T>(divisor_of(p, w));
+    for (int64_t i = w.y.begin; i < w.y.end; ++i)
+        for (int64_t j = w.x.begin; j < w.x.end; ++j) dx[i * p.x.in + j] += each;
+}
+
 void pool2d_backward(const KernelCall& call) {
+    static thread_local Scratch scratch;
     const auto& p = call.get<nn_pool_params>();
     const int64_t size = p.y.in * p.x.in;
     visit_float(call.dtype, [&]<class T>(T*) {
         T* dx = call.operand<T>(0);
         const T *dy = call.input<T>(1), *x = call.input<T>(2);
-        for (int64_t plane = 0; plane < p.planes; ++plane, x += size, dy += p.y.out * p.x.out)
-            for (int64_t at = 0; at < size; ++at)
-                *dx++ = T(pooled_slope<Acc<T>>(x, dy, p, at, Number()));
+        Acc<T>* const sums = scratch.get<Acc<T>>(size);
+        for (int64_t plane = 0; plane < p.planes; ++plane, x += size, dx += size) {
+            row_fill(sums, size, Acc<T>(0));
+            for (int64_t i = 0; i < p.y.out; ++i)
+                for (int64_t j = 0; j < p.x.out; ++j)
+                    add_slope(sums, x, p, window_of(p, i, j), Acc<T>(*dy++));
+            row_convert(sums, size, dx);
+        }
     });
 }
 

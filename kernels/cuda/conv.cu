@@ -1,5 +1,5 @@
-// Convolutions of images as matrix products by cuBLASLt: the windows of some images, or of some
-// rows of one, become the columns of a matrix in half of the workspace; cuBLASLt has the rest.
+// Convolutions of images as matrix products by cuBLASLt: the windows of some images, or of a part
+// of one, become the columns of a matrix in half of the workspace; cuBLASLt has the rest.
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/matmul.h"
 #include "kernels/params/gemm.h"
@@ -8,9 +8,9 @@
 namespace nn::NN_TARGET {
 namespace {
 
-// Output rows [row, row + rows) of images [image, image + images), of n elements each.
+// Elements [begin, begin + n) of the planes of the result, of images [image, image + images).
 struct Chunk {
-    int64_t image, images, row, rows, n;
+    int64_t image, images, begin, n;
 };
 
 // Sizes of one image; those of one group are channels, outputs and depth.
@@ -39,8 +39,9 @@ __global__ void __launch_bounds__(threads)
     if (i >= chunk.images * rows * chunk.n) return;
     const int64_t j = i % chunk.n, row = i / chunk.n % rows, image = i / (chunk.n * rows);
     const int64_t tap = row % (s.p.y.taps * s.p.x.taps), channel = row / (s.p.y.taps * s.p.x.taps);
-    const int64_t y = window_at(s.p.y, chunk.row + j / s.p.x.out, tap / s.p.x.taps);
-    const int64_t z = window_at(s.p.x, j % s.p.x.out, tap % s.p.x.taps);
+    const int64_t output = chunk.begin + j;
+    const int64_t y = window_at(s.p.y, output / s.p.x.out, tap / s.p.x.taps);
+    const int64_t z = window_at(s.p.x, output % s.p.x.out, tap % s.p.x.taps);
     const bool inside = y >= 0 && y < s.p.y.in && z >= 0 && z < s.p.x.in;
     const int64_t from = ((chunk.image + image) * s.p.channels + channel) * s.plane;
     columns[image * at.image + row / s.depth * at.group + row % s.depth * at.row + j] =
@@ -54,7 +55,7 @@ __device__ int64_t output_at(const nn_window_axis& axis, int64_t i, int64_t k) {
     return reads && shifted / axis.stride < axis.out ? shifted / axis.stride : -1;
 }
 
-// Each element of dx sums the columns that were taken from it, and what earlier rows gave.
+// Each element of dx sums the columns that were taken from it, and what earlier chunks gave.
 template <class T>
 __global__ void __launch_bounds__(threads)
     add_columns_kernel(T* dx, const Acc<T>* columns, Sizes s, Chunk chunk) {
@@ -65,11 +66,12 @@ __global__ void __launch_bounds__(threads)
     const int64_t taps = s.p.y.taps * s.p.x.taps;
     columns += (image * s.p.channels + channel) * taps * chunk.n;
     dx += chunk.image * s.p.channels * s.plane;
-    Acc<T> sum = chunk.row == 0 ? Acc<T>(0) : number(dx[i]);
+    Acc<T> sum = chunk.begin == 0 ? Acc<T>(0) : number(dx[i]);
     for (int64_t tap = 0; tap < taps; ++tap) {
-        const int64_t y = output_at(s.p.y, at / s.p.x.in, tap / s.p.x.taps) - chunk.row;
+        const int64_t y = output_at(s.p.y, at / s.p.x.in, tap / s.p.x.taps);
         const int64_t z = output_at(s.p.x, at % s.p.x.in, tap % s.p.x.taps);
-        if (y >= 0 && y < chunk.rows && z >= 0) sum += columns[tap * chunk.n + y * s.p.x.out + z];
+        const int64_t j = y * s.p.x.out + z - chunk.begin;
+        if (y >= 0 && z >= 0 && j >= 0 && j < chunk.n) sum += columns[tap * chunk.n + j];
     }
     dx[i] = stored<T>(sum);
 }
@@ -82,7 +84,7 @@ __global__ void __launch_bounds__(threads)
     if (i >= s.p.outputs * chunk.images * chunk.n) return;
     const int64_t j = i % chunk.n, image = i / chunk.n % chunk.images;
     const int64_t output = i / (chunk.n * chunk.images);
-    to[i] = dy[((chunk.image + image) * s.p.outputs + output) * s.area + chunk.row * s.p.x.out + j];
+    to[i] = dy[((chunk.image + image) * s.p.outputs + output) * s.area + chunk.begin + j];
 }
 
 template <class T>
@@ -123,20 +125,21 @@ private:
     Gpu gpu_;
 };
 
-// Calls f(chunk, memory) for each chunk until one returns false. bytes: of an output position.
+// Calls f(chunk, memory) for each chunk until one returns false. bytes: of an element of a plane.
 template <class F> void each_chunk(const KernelCall& call, const Sizes& s, int64_t bytes, F f) {
     const int64_t room = call.gpu ? int64_t(call.gpu->workspace_bytes / 2) : 0;
-    const int64_t rows = smaller(room / (bytes * s.p.x.out), s.p.y.out);
-    if (rows == 0)
+    constexpr int64_t step = 8;  // aligned rows make fast products
+    int64_t n = smaller(room / bytes, s.area);
+    if (n > step && n < s.area) n -= n % step;
+    if (n == 0)
         return call.fail("needs %lld bytes of workspace on the GPU; %lld are available",
-                         (long long)(2 * bytes * s.p.x.out), (long long)(2 * room));
-    const int64_t images = rows < s.p.y.out ? 1 : smaller(room / (bytes * s.area), s.p.images);
-    const Memory memory(call, images * rows * s.p.x.out * bytes);
+                         (long long)(2 * bytes), (long long)(2 * room));
+    const int64_t images = n < s.area ? 1 : smaller(room / (bytes * s.area), s.p.images);
+    const Memory memory(call, images * n * bytes);
     for (int64_t image = 0; image < s.p.images; image += images)
-        for (int64_t row = 0; row < s.p.y.out; row += rows) {
-            const int64_t part = smaller(rows, s.p.y.out - row);
-            const Chunk chunk{image, smaller(images, s.p.images - image), row, part,
-                              part * s.p.x.out};
+        for (int64_t begin = 0; begin < s.area; begin += n) {
+            const Chunk chunk{image, smaller(images, s.p.images - image), begin,
+                              smaller(n, s.area - begin)};
             if (!f(chunk, memory)) return;
         }
 }
@@ -166,10 +169,9 @@ template <class T> void run_conv2d(const KernelCall& call) {
         g.lda = s.depth, g.ldb = chunk.n, g.ldc = s.area, g.beta = bias ? 1 : 0;
         g.stride_b = at.image, g.stride_c = s.p.outputs * s.area;
         for (int64_t group = 0; good && group < s.p.groups; ++group)
-            good = memory.product(g,
-                                  y + (chunk.image * s.p.outputs + group * s.outputs) * s.area +
-                                      chunk.row * s.p.x.out,
-                                  weight + group * s.outputs * s.depth, columns + group * at.group);
+            good = memory.product(
+                g, y + (chunk.image * s.p.outputs + group * s.outputs) * s.area + chunk.begin,
+                weight + group * s.outputs * s.depth, columns + group * at.group);
         return good;
     });
 }
@@ -189,8 +191,7 @@ template <class T> void run_input_backward(const KernelCall& call) {
             for (int64_t group = 0; good && group < s.p.groups; ++group)
                 good = memory.product(
                     g, columns + group * s.depth * chunk.n, weight + group * s.outputs * s.depth,
-                    dy + (chunk.image * s.p.outputs + group * s.outputs) * s.area +
-                        chunk.row * s.p.x.out);
+                    dy + (chunk.image * s.p.outputs + group * s.outputs) * s.area + chunk.begin);
             return good && launch_each(call, chunk.images * s.p.channels * s.plane, 1,
                                        add_columns_kernel<T>, dx, columns, s, chunk);
         });
@@ -216,7 +217,7 @@ template <class T> void run_weight_backward(const KernelCall& call) {
                 launch_each(call, s.p.outputs * n, 1, outputs_kernel<T>, outputs, dy, s, chunk);
             nn_gemm_params g = gemm_of(s, s.outputs, s.depth, n, 1);
             g.trans_b = true, g.wide = true, g.lda = n, g.ldb = n, g.ldc = s.depth;
-            g.beta = s.p.first && chunk.image == 0 && chunk.row == 0 ? 0 : 1;
+            g.beta = s.p.first && chunk.image == 0 && chunk.begin == 0 ? 0 : 1;
             for (int64_t group = 0; good && group < s.p.groups; ++group)
                 good = memory.product(g, dweight + group * s.outputs * s.depth,
                                       outputs + group * s.outputs * n, columns + group * at.group);

@@ -80,7 +80,7 @@ for file, names in pairs {
 } do
   -- Of an op and a library function of the same name, nn has the function.
   for name in names:gmatch "%S+" do
-    assert((home[name] or "nn.core.op") == "nn.core.op", name .. " is in two files")
+    assert(not home[name] or home[name] == "nn.core.op", name .. " is in two files")
     nn[name], home[name] = nil, "nn." .. file
   end
 end

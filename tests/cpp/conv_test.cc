@@ -22,8 +22,10 @@ const nn_conv_params convolutions[] = {
     {2, 3, 3, 3, axis(1, 1, 1, 1, 0, 0), axis(12, 4, 1, 1, 3, 3), 1, 0},
     {2, 1, 2, 1, axis(3, 5, 4, 1, 4, 4), axis(2, 1, 1, 1, 3, 3), 1, 0},  // windows of padding only
 };
-// More than a block of columns on a CPU, and than the workspace of the test's GPU for one image.
+// More than the memory for columns on a CPU and than the workspace of the test's GPU.
 const nn_conv_params large{1, 16, 2, 1, axis(80, 3, 1, 1, 1, 1), axis(60, 3, 1, 1, 1, 1), 1, 0};
+// More than the memory for columns on a CPU for each row.
+const nn_conv_params wide{1, 100, 2, 1, axis(2, 2, 1, 1, 0, 1), axis(1360, 4, 2, 1, 1, 1), 1, 0};
 
 size_t x_size(const nn_conv_params& p) { return size_t(p.images * p.channels * p.y.in * p.x.in); }
 size_t y_size(const nn_conv_params& p) { return size_t(p.images * p.outputs * p.y.out * p.x.out); }
@@ -94,8 +96,13 @@ TEST_CASE("conv2d and its gradients equal plain loops") {
     });
 }
 
-TEST_CASE("conv2d works in blocks of rows where an image's columns exceed the memory for them") {
-    each_variant([](const Variant& v) { check_convolution(v, large); }, {Dtype::f32});
+TEST_CASE("conv2d works in parts of an image or a row whose columns exceed the memory for them") {
+    each_variant(
+        [](const Variant& v) {
+            check_convolution(v, large);
+            if (!v.cuda) check_convolution(v, wide);
+        },
+        {Dtype::f32});
 }
 
 TEST_CASE("conv2d gives the same bits for one tile of images and for several") {

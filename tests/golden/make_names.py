@@ -94,6 +94,8 @@ nn.eye(2, 4, {dtype = "i64"}) | torch.eye(2, 4, dtype=torch.int64)
 nn.one_hot(ids, 3) | F.one_hot(ids, 3)
 nn.full({2, 2}, 3) | torch.full((2, 2), 3.0)
 nn.zeros_like(x) | torch.zeros_like(x)
+nn.ones_like(x, {dtype = "i64"}) | torch.ones_like(x, dtype=torch.int64)
+nn.randn_like(ids, {dtype = "f32"}) * 0 | torch.randn_like(ids, dtype=torch.float32) * 0
 nn.randint(5, {2, 3}) * 0 | torch.randint(5, (2, 3)) * 0
 nn.rand_like(x) * 0 | torch.rand_like(x) * 0
 nn.bernoulli(nn.ones(3)) | torch.bernoulli(torch.ones(3))
@@ -134,6 +136,8 @@ b:flip{1, 3} | b.flip(0, 2)
 x:roll(1) | x.roll(1)
 x:roll(-1, 2) | x.roll(-1, 1)
 x:roll({1, 2}, {1, 2}) | x.roll((1, 2), (0, 1))
+v:expand(2, -1) | v.expand(2, -1)
+b:expand{2, -1, 2} | b.expand(2, -1, 2)
 x:tile(2, 1) | x.tile(2, 1)
 v:tile(2, 2) | v.repeat(2, 2)
 x:repeat_interleave(2) | x.repeat_interleave(2)

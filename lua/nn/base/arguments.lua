@@ -56,9 +56,11 @@ end
 function M.options(who, given, known, raise)     -- raise: lib.misuse or lib.deny
   raise = raise or lib.misuse
   if given == nil then return {} end
+  M.need(type(known) == "table", "options", "the set of names", known, "{name = true} is needed")
   local class = type(given) == "table" and getmetatable(given) or {}
   if type(given) ~= "table" or class.class_name or class.type_name or rawget(given, 1) ~= nil then
-    raise("%s: options are a table {name = value, ...}, not %s", who, M.describe(given))
+    raise("%s: options are a table {name = value, ...}, not %s%s", who, M.describe(given),
+          suggest.choices("", known))
   end
   for name in pairs(given) do
     if not known[name] then
@@ -113,6 +115,7 @@ function M.axis(who, axis, rank)
     local a = axis < 0 and rank + 1 + axis or axis
     if a >= 1 and a <= rank then return a end
   end
+  if rank == 0 then lib.misuse("%s: the tensor has no axes", who) end
   lib.misuse("%s: there is no axis %s; axes are 1 to %d, or -1 to -%d from the end", who,
              M.describe(axis), rank, rank)
 end

@@ -72,6 +72,7 @@ local habits = {
   {"attempt to perform arithmetic on a nil value$", nil_element},
   {"attempt to index field 'tokenizer' %(a function value%)$",
    "use nn.tokenizer(FOLDER) and nn.train_tokenizer(TEXT, {size = N}), their new names"},
+  {"%(number expected, got table%)$", "the number in a tensor of one element is x:item()"},
   {"global '([%w_]+)' %(a nil value%)$", M.name},
   {"attempt to call method '([%w_]+)' %(a nil value%)$",
    function(name) return M.equivalent("model", name) end},

@@ -14,8 +14,9 @@ M.tensor = {
   type_as = "x:to(y.dtype)", zero_ = "x:fill_(0)", requires_grad_ = "x.requires_grad = true",
   contiguous = "not needed: every tensor is",
   register_hook = "nn.custom, for a gradient of your own",
-  retain_grad = "nn.grad(loss, x), for gradients of tensors that are not parameters",
+  retain_grad = "nn.grad(f)(x), which returns f(x) and its gradient",
   view_as = "x:reshape(y.shape)", reshape_as = "x:reshape(y.shape)",
+  one_hot = "nn.one_hot(ids, classes)", bernoulli = "nn.bernoulli(x)",
   expand_as = "x:expand(y.shape)", ["repeat"] = "x:tile(counts)", swapdims = "x:transpose(a, b)",
   adjoint = "x:t()", arctan2 = "x:atan2(y)", sgn = "x:sign()", fix = "x:trunc()",
   places = "x:memory_nodes(), its new name",
@@ -24,16 +25,19 @@ M.tensor = {
 }
 
 local function layer(name) return name .. ", a function" end
+-- Parameters change in place only where no gradient is recorded.
+local function changed(code) return ("nn.no_grad(function() %s end)"):format(code) end
 
 --- library: names of torch, torch.nn, torch.nn.functional, torch.optim and its lr_scheduler.
 M.library = {
   place = "nn.run_tasks_on, its new name", sgemm_gflops = "nn.product_gflops, its new name",
   concat = "nn.cat", concatenate = "nn.cat",
-  hstack = "nn.cat(list, {axis = 2})", vstack = "nn.cat(list)",
+  hstack = "nn.cat(list, 2), for vectors nn.cat(list)",
+  vstack = "nn.cat(list), for vectors nn.stack(list)",
   load = "nn.load_safetensors, nn.load_model or nn.load_hf",
   save = "nn.save_safetensors, nn.save_hf, or a checkpoint", manual_seed = "nn.seed",
   from_pretrained = "nn.load_hf", from_numpy = "nn.from_host(array, shape, dtype)",
-  as_tensor = "nn.tensor", empty_like = "nn.zeros_like", randperm = "nn.rand(n):argsort()",
+  as_tensor = "nn.tensor", empty_like = "nn.zeros_like",
   logspace = "10 ^ nn.linspace(first, last, count)", is_grad_enabled = "nn.grad_enabled",
   set_grad_enabled = "nn.no_grad(function() ... end)",
   enable_grad = "not needed: gradients are on outside nn.no_grad",
@@ -45,10 +49,10 @@ M.library = {
   scaled_dot_product_attention = "nn.attention",
   MultiheadAttention = "nn.attention; models/gpt2.lua has such a layer",
   TransformerEncoderLayer = "the blocks of a model in models/, such as models/bert.lua",
-  InstanceNorm1d = "nn.GroupNorm(channels, channels)",
+  InstanceNorm1d = "nn.GroupNorm(channels, channels, {affine = false})",
   Parameter = "nn.parameter(shape, {std = 0.02})", Module = 'nn.module "Name"',
   ModuleList = "nn.list, or a table as a field", ModuleDict = "a table as a field",
-  ParameterList = "a table as a field", Identity = "function(x) return x end",
+  ParameterList = "a table as a field",
   ReLU = layer "nn.relu", LeakyReLU = layer "nn.leaky_relu", ELU = layer "nn.elu",
   SELU = layer "nn.selu", CELU = layer "nn.celu", GELU = layer "nn.gelu_exact",
   SiLU = layer "nn.silu", Mish = layer "nn.mish", Tanh = layer "nn.tanh",
@@ -56,9 +60,10 @@ M.library = {
   Hardswish = layer "nn.hardswish", Hardsigmoid = layer "nn.hardsigmoid",
   LogSigmoid = layer "nn.logsigmoid", ReLU6 = "x:clamp(0, 6)", Hardtanh = "x:clamp(-1, 1)",
   PReLU = "x:leaky_relu(weight)", Softmax = layer "nn.softmax", LogSoftmax = layer "nn.log_softmax",
-  Flatten = "x:flatten(2)", Unflatten = "x:reshape(shape)",
-  CosineSimilarity = layer "nn.cosine_similarity", CrossEntropyLoss = layer "nn.cross_entropy",
-  NLLLoss = layer "nn.nll_loss", MSELoss = layer "nn.mse_loss", L1Loss = layer "nn.l1_loss",
+  ZeroPad2d = "x:pad(widths)", ReflectionPad2d = 'x:pad(widths, {mode = "reflect"})',
+  Unflatten = "x:reshape(shape)", CosineSimilarity = layer "nn.cosine_similarity",
+  CrossEntropyLoss = layer "nn.cross_entropy", NLLLoss = layer "nn.nll_loss",
+  MSELoss = layer "nn.mse_loss", L1Loss = layer "nn.l1_loss",
   SmoothL1Loss = layer "nn.smooth_l1_loss", HuberLoss = layer "nn.huber_loss",
   BCELoss = layer "nn.binary_cross_entropy",
   BCEWithLogitsLoss = layer "nn.binary_cross_entropy_with_logits", KLDivLoss = layer "nn.kl_div",
@@ -67,10 +72,11 @@ M.library = {
   NAdam = "nn.Adam", Adamax = "nn.Adam", Adadelta = "nn.RMSprop", RAdam = "nn.AdamW with a warmup",
   clip_grad_norm = "nn.clip_grad_norm_", clip_grad_value = "nn.clip_grad_value_",
   value_and_grad = "nn.grad, which returns the value too",
-  constant_ = "w:fill_(value)", zeros_ = "w:fill_(0)", ones_ = "w:fill_(1)",
-  uniform_ = "w:copy_(nn.rand(w.shape, {low = -a, high = a}))",
-  trunc_normal_ = "w:normal_{std = 0.02}", functional = "nn itself", optim = "nn itself",
-  utils = "nn itself", DataLoader = "nn.data", Dataset = "nn.data{read = f, count = n}",
+  constant_ = changed "w:fill_(value)", zeros_ = changed "w:fill_(0)", ones_ = changed "w:fill_(1)",
+  uniform_ = changed "w:copy_(nn.rand(w.shape, {low = -a, high = a}))",
+  trunc_normal_ = changed "w:normal_{std = 0.02}",
+  functional = "nn itself", F = "nn itself", optim = "nn itself", utils = "nn itself",
+  DataLoader = "nn.data", Dataset = "nn.data{read = f, count = n}",
   TensorDataset = "nn.data{arrays = {x = X, y = Y}}", ImageFolder = 'nn.data{images = "folder"}',
   random_split = "loader:split(share)",
   DataParallel = "nnlua --ranks N", DistributedDataParallel = "nnlua --ranks N", cuda = no_devices,
@@ -79,7 +85,7 @@ M.library = {
   float16 = 'the dtype "bf16"', half = 'the dtype "bf16"', int32 = 'the dtype "i32"',
   int = 'the dtype "i32"', int64 = 'the dtype "i64"', long = 'the dtype "i64"',
   uint8 = 'the dtype "u8"', bool = 'the dtype "bool"',
-  init = "nn.xavier_uniform_(w), nn.kaiming_normal_(w), w:normal_{std = 0.02}, w:fill_(0)",
+  init = "nn.xavier_uniform_(w), nn.kaiming_normal_(w), or " .. changed "w:fill_(0)",
   lr_scheduler = "nn.StepLR, nn.CosineAnnealingLR, ...: schedulers are in nn itself",
   CyclicLR = "nn.LambdaLR", MultiplicativeLR = "nn.LambdaLR with the product",
   ChainedScheduler = "nn.SequentialLR",
@@ -101,7 +107,7 @@ for name, hint in pairs {
   asinh = "(x + (x * x + 1):sqrt()):log()", acosh = "(x + (x * x - 1):sqrt()):log()",
   atanh = "((1 + x) / (1 - x)):log() / 2", erfc = "1 - x:erf()", relu6 = "x:clamp(0, 6)",
   hardtanh = "x:clamp(-1, 1)", hypot = "(x * x + y * y):sqrt()",
-  take = "x:reshape(-1):gather(index)", addmm = "a + x:matmul(y)", baddbmm = "a + x:matmul(y)",
+  take = "x:reshape(-1)[index]", addmm = "a + x:matmul(y)", baddbmm = "a + x:matmul(y)",
   var_mean = "x:var(axis) and x:mean(axis)", std_mean = "x:std(axis) and x:mean(axis)",
   prelu = "x:leaky_relu(weight)", tanhshrink = "x - x:tanh()",
 } do
@@ -132,14 +138,22 @@ M.optimizer = {
   add_param_group = "nn.AdamW({{params = a}, {params = b, lr = 1e-4}}, {lr = 1e-3})",
 }
 
+--- option: names of arguments. The first word is that of the option in nnlua.
+M.option = {
+  dim = "axis, which counts from 1", dims = "axis, which counts from 1", unbiased = "correction",
+  betas = "beta1 and beta2", batch_size = "batch",
+}
+
 --- missing: names of functions that nnlua neither has nor has an equivalent for.
 M.missing = {}
 for name in ([[
   bucketize cholesky combinations cov corrcoef cross cummax cummin det diff digamma erfinv fft
-  fold frombuffer gradient grid_sample histc histogram i0 interpolate inverse isin kron lgamma
-  linalg logaddexp logcumsumexp lstsq matrix_exp median mode nanmean nansum pinverse polygamma
-  quantile qr renorm rot90 scatter scatter_reduce searchsorted sinc slogdet solve sort svd topk
-  unfold unique unique_consecutive vander vmap xlogy]]):gmatch "%S+" do
+  fold frombuffer gradient grid_sample histc i0 interpolate inverse isin kron lgamma linalg
+  logaddexp logcumsumexp lstsq matrix_exp mode nanmean nansum pinverse polygamma quantile qr renorm
+  rot90 scatter_reduce sinc slogdet solve svd unfold unique unique_consecutive vander vmap xlogy
+  ASGD AdaptiveMaxPool2d BatchNorm3d Bilinear CTCLoss Conv3d ConvTranspose1d ConvTranspose2d
+  Dropout2d EmbeddingBag Fold LBFGS PixelShuffle Rprop SparseAdam Unfold Upsample
+  adaptive_max_pool2d conv3d conv_transpose2d ctc_loss]]):gmatch "%S+" do
   M.missing[name] = true
 end
 

@@ -1,5 +1,6 @@
 -- "did you mean ...?" for unknown names.
 
+local pytorch = require "nn.base.pytorch"
 local tables = require "nn.base.tables"
 
 local M = {}
@@ -47,8 +48,11 @@ function M.suggestion(name, names)
   return near and ("; did you mean '" .. near .. "'?") or ""
 end
 
---- The same for a short list of names; without a near name, lists all: "; choose one of a, b".
+--- The same for a short list of names, of which PyTorch has others: "; use axis". Without a near
+--- name, lists all: "; choose one of a, b".
 function M.choices(name, names)
+  local known = pytorch.option[name]
+  if known and names[known:match "^%w+"] then return "; use " .. known end
   local hint, list = M.suggestion(name, names), tables.sorted_keys(names)
   if hint ~= "" then return hint end
   return #list == 0 and "; it has none" or "; choose one of " .. table.concat(list, ", ")

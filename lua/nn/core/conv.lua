@@ -2,6 +2,7 @@
 -- channels, length), and the small modules that stand between layers.
 
 local arguments = require "nn.base.arguments"
+local layers = require "nn.core.layers"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local ops = require "nn.core.op"
@@ -43,13 +44,18 @@ local conv_options = arguments.names(conv_names)
 ---     nn.conv1d(nn.ones(1, 1, 4), nn.ones(1, 1, 2))  --> {{{2, 2, 2}}}
 function M.conv1d(x, weight, bias, options)
   options = arguments.options("conv1d", options, conv_options)
-  local same = options.padding == "same"
-  return without_row(ops.call(
-    "conv2d", with_row("conv1d", "x", x, 3), with_row("conv1d", "weight", weight, 3), bias, {
-      stride = along("conv1d", "stride", options.stride or 1, 1), same = same,
-      padding = along("conv1d", "padding", not same and options.padding or 0, 0),
-      dilation = along("conv1d", "dilation", options.dilation or 1, 1), groups = options.groups,
-    }))
+  local same, rows = options.padding == "same", with_row("conv1d", "x", x, 3)
+  local taps, groups = with_row("conv1d", "weight", weight, 3), options.groups or 1
+  if x:dim(2) ~= weight:dim(2) * groups then
+    lib.misuse("conv1d: x is %s, weight is %s; with groups = %d weight must be (outputs, %g, taps)",
+               tensor.shape_text(x.shape), tensor.shape_text(weight.shape), groups,
+               x:dim(2) / groups)
+  end
+  return without_row(ops.call("conv2d", rows, taps, bias, {
+    stride = along("conv1d", "stride", options.stride or 1, 1), same = same,
+    padding = along("conv1d", "padding", not same and options.padding or 0, 0),
+    dilation = along("conv1d", "dilation", options.dilation or 1, 1), groups = groups,
+  }))
 end
 
 local pool_options = arguments.names "stride padding"
@@ -166,6 +172,7 @@ function Conv1d:init(channels, outputs, size, options)
   set_conv(self, "Conv1d", channels, outputs, {size}, options)
 end
 function Conv1d:forward(x)
+  layers.need_channels(self, x, 3, 3)
   return M.conv1d(x, self.weight, self.bias, {
     stride = self.stride, padding = self.padding, dilation = self.dilation, groups = self.groups,
   })
@@ -184,6 +191,7 @@ function Conv2d:init(channels, outputs, size, options)
   set_conv(self, "Conv2d", channels, outputs, pair("Conv2d", "the size", size), options)
 end
 function Conv2d:forward(x)
+  layers.need_channels(self, x, 4, 4)
   local same = self.padding == "same"
   return ops.call("conv2d", x, self.weight, self.bias, {
     stride = self.stride, padding = same and 0 or self.padding, same = same,
@@ -191,32 +199,32 @@ function Conv2d:forward(x)
   })
 end
 
--- A class of a pooling function with its size and options.
-local function pool_class(name, f)
+-- A class of a pooling function with its size and options, which have these names.
+local function pool_class(name, f, known)
   local class = module.module(name)
   M[name] = class
   function class:init(size, options)
     arguments.need(size ~= nil, name, "the size", size, "a number is needed")
-    self.size, self.options = size, options
+    self.size, self.options = size, arguments.options(name, options, known)
   end
   function class:forward(x) return f(x, self.size, self.options) end
 end
 
 --- nn.MaxPool1d(size, options): nn.max_pool1d as a module.
 ---     nn.MaxPool1d(3)(x)  --> {{3}, {6}}
-pool_class("MaxPool1d", M.max_pool1d)
+pool_class("MaxPool1d", M.max_pool1d, pool_options)
 --- nn.MaxPool2d(size, options): nn.max_pool2d as a module.
 ---     nn.MaxPool2d(2)(nn.zeros(1, 3, 8, 8)):dims()  --> 1, 3, 4, 4
-pool_class("MaxPool2d", M.max_pool2d)
+pool_class("MaxPool2d", M.max_pool2d, pool_options)
 --- nn.AvgPool1d(size, options): nn.avg_pool1d as a module.
 ---     nn.AvgPool1d(3)(x)  --> {{2}, {5}}
-pool_class("AvgPool1d", M.avg_pool1d)
+pool_class("AvgPool1d", M.avg_pool1d, mean_options)
 --- nn.AvgPool2d(size, options): nn.avg_pool2d as a module.
 ---     nn.AvgPool2d(2)(nn.zeros(1, 3, 8, 8)):dims()  --> 1, 3, 4, 4
-pool_class("AvgPool2d", M.avg_pool2d)
+pool_class("AvgPool2d", M.avg_pool2d, mean_options)
 --- nn.AdaptiveAvgPool2d(size): nn.adaptive_avg_pool2d as a module.
 ---     nn.AdaptiveAvgPool2d(1)(nn.ones(2, 3, 8, 8)):dims()  --> 2, 3, 1, 1
-pool_class("AdaptiveAvgPool2d", M.adaptive_avg_pool2d)
+pool_class("AdaptiveAvgPool2d", M.adaptive_avg_pool2d, {})
 
 local Flatten = module.module "Flatten"
 M.Flatten = Flatten
@@ -228,13 +236,7 @@ function Flatten:init(first, last)
 end
 function Flatten:forward(x)
   arguments.need(is_tensor(x), "Flatten", "x", x, "a tensor is needed")
-  local first = arguments.axis("Flatten", self.first, #x.shape)
-  local last, shape = arguments.axis("Flatten", self.last, #x.shape), {}
-  if last < first then lib.misuse("Flatten: axis %d is after axis %d", first, last) end
-  for i = 1, first do shape[i] = x.shape[i] end
-  shape[first] = -1
-  for i = last + 1, #x.shape do shape[#shape + 1] = x.shape[i] end
-  return x:reshape(shape)
+  return x:flatten(self.first, self.last)
 end
 
 local Identity = module.module "Identity"

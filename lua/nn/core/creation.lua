@@ -61,27 +61,37 @@ function M.arange(count, options, ...)
   end
   return ops.call("arange", arguments.whole("arange", "the count", count), options or {})
 end
---- nn.zeros_like(x) -> zeros of x's shape, dtype and tiling.
+-- The dtype of a tensor like x, with these options.
+local function dtype_like(who, x, options)
+  tensor.need(who, "x", x)
+  return {dtype = arguments.options(who, options, {dtype = true}).dtype or x.dtype}
+end
+--- nn.zeros_like(x, {dtype}) -> zeros of x's shape and tiling, and by default its dtype.
 ---     nn.zeros_like(x):dims()  --> 2, 3
-function M.zeros_like(x) return ops.call("full_like", x, 0) end
---- nn.ones_like(x) -> ones of x's shape, dtype and tiling.
----     nn.ones_like(x):sum()  --> 6
-function M.ones_like(x) return ops.call("full_like", x, 1) end
+function M.zeros_like(x, options)
+  return ops.call("full_like", x, 0, dtype_like("zeros_like", x, options))
+end
+--- nn.ones_like(x, {dtype}) -> ones; see nn.zeros_like.
+---     nn.ones_like(x, {dtype = "i64"}):sum()  --> 6
+function M.ones_like(x, options)
+  return ops.call("full_like", x, 1, dtype_like("ones_like", x, options))
+end
 
---- nn.rand_like(x) -> independent values, uniform in [0, 1), of x's shape and dtype.
+--- nn.rand_like(x, {dtype}) -> independent values, uniform in [0, 1), of x's shape, and by default
+--- its dtype.
 ---     nn.rand_like(x):lt(1):sum()  --> 6
-function M.rand_like(x)
-  tensor.need("rand_like", "x", x)
-  return ops.call("uniform", x.shape, {dtype = x.dtype})
+function M.rand_like(x, options)
+  options = dtype_like("rand_like", x, options)
+  return ops.call("uniform", x.shape, options)
 end
---- nn.randn_like(x) -> independent normal values of x's shape and dtype.
+--- nn.randn_like(x, {dtype}) -> independent normal values; see nn.rand_like.
 ---     nn.randn_like(x):dims()  --> 2, 3
-function M.randn_like(x)
-  tensor.need("randn_like", "x", x)
-  return ops.call("normal", x.shape, {dtype = x.dtype})
+function M.randn_like(x, options)
+  options = dtype_like("randn_like", x, options)
+  return ops.call("normal", x.shape, options)
 end
--- Uniform in [0, 1), of 48 random bits.
-local function wide_uniform(shape)
+--- wide_uniform(shape) -> independent f64 values, uniform in [0, 1), of 48 random bits.
+function M.wide_uniform(shape)
   local u = ops.call("uniform", shape, {dtype = "f64"})
   return u + ops.call("uniform", shape, {dtype = "f64"}) * 2 ^ -24
 end
@@ -93,14 +103,15 @@ function M.randint(low, high, shape, options)
   options = arguments.options("randint", options, {dtype = true})
   arguments.whole("randint", "low", low, -2 ^ 53)
   arguments.whole("randint", "high", high, low + 1)
-  return ((wide_uniform(shape) * (high - low)):floor() + low):to(options.dtype or "i64")
+  arguments.need(shape ~= nil, "randint", "the shape", shape, "a list of sizes is needed")
+  return ((M.wide_uniform(shape) * (high - low)):floor() + low):to(options.dtype or "i64")
 end
 --- nn.randperm(n, {dtype="i64"}) -> the numbers 0 to n - 1 in random order; see nn.seed.
 ---     nn.randperm(5):sum()  --> 10
 function M.randperm(n, options)
   options = arguments.options("randperm", options, {dtype = true})
   arguments.whole("randperm", "n", n)
-  return ops.call("argsort", wide_uniform {n}):to(options.dtype or "i64")
+  return ops.call("argsort", M.wide_uniform {n}):to(options.dtype or "i64")
 end
 --- nn.bernoulli(p) -> 1 with probability p, else 0, for each element of p, in p's shape and dtype.
 ---     nn.bernoulli(nn.tensor{0, 1})  --> {0, 1}
@@ -122,7 +133,7 @@ end
 ---     nn.one_hot(nn.tensor({2, 0}, {dtype = "i64"}), 3)  --> {{0, 0, 1}, {1, 0, 0}}
 function M.one_hot(ids, classes, options)
   options = arguments.options("one_hot", options, {dtype = true})
-  tensor.need("one_hot", "ids", ids)
+  tensor.need_ids("one_hot", "the ids", ids)
   arguments.whole("one_hot", "the number of classes", classes)
   local class = ops.call("arange", classes, {dtype = "i32"})
   return ids:unsqueeze(-1):eq(class):to(options.dtype or "i64")

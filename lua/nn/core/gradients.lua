@@ -104,7 +104,7 @@ function M.clip_grad_value_(model, limit)
   limit_option("clip_grad_value_", limit)
   tape.no_grad(function()
     for _, leaf in ipairs(with_gradients("clip_grad_value_", model)) do
-      tape.replace_grad(leaf, leaf.grad:minimum(limit):maximum(-limit))
+      tape.replace_grad(leaf, leaf.grad:clamp(-limit, limit))
     end
   end)
 end

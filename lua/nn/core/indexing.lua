@@ -8,9 +8,8 @@ local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
 local tensor = require "nn.core.tensor"
+local wide_uniform = require("nn.core.creation").wide_uniform
 local is_tensor, shape_text, Tensor = tensor.is_tensor, tensor.shape_text, tensor.Tensor
-
-local M = {}
 
 local function from_positions(array, shape)
   return ops.call("empty", shape, {dtype = "i64"}):copy_from_host(array)
@@ -208,12 +207,6 @@ end
 ---     nn.tensor{0, 1}:softmin()  --> {0.7311, 0.2689}
 function Tensor:softmin(axis) return (-self):softmax(axis) end
 
--- Independent numbers from 0 (included) to 1, in steps of 2^-48.
-local function uniform(shape)
-  local function draw() return ops.call("uniform", shape, {dtype = "f64"}) end
-  return draw() + draw() * 2 ^ -24
-end
-
 local function check_weights(x, n, replacement)
   local sums = x:sum(-1)
   local valid = x:min():ge(0):item() and sums:min():gt(0):item() and sums:max():lt(1 / 0):item()
@@ -246,30 +239,12 @@ function Tensor:multinomial(n, options)
   local weights = self:detach():to("f64")
   if not engine.recording() then check_weights(weights, n, replacement) end
   if n > 1 and not replacement then
-    local _, drawn = (weights / -(uniform(self.shape) + 2 ^ -49):log()):topk(n)   -- a race
+    local _, drawn = (weights / -(wide_uniform(self.shape) + 2 ^ -49):log()):topk(n)   -- a race
     return drawn
   end
   local upto, shape = weights:cumsum(), {unpack(self.shape)}
   shape[#shape] = n
-  return upto:searchsorted(uniform(shape) * upto:slice(-1, -1, -1), {right = true})
+  return upto:searchsorted(wide_uniform(shape) * upto:slice(-1, -1, -1), {right = true})
 end
 
-for _, name in ipairs {"index_select", "masked_select", "multinomial", "nonzero"} do
-  M[name] = function(x, ...)
-    arguments.need(is_tensor(x), name, "the first argument", x, "a tensor is needed")
-    return x[name](x, ...)
-  end
-end
---- nn.index_select(x, axis, index) is x:index_select(axis, index).
----     nn.index_select(x, 1, {2})  --> {{4, 5, 6}}
-
---- nn.masked_select(x, mask) is x:masked_select(mask).
----     nn.masked_select(x, x:gt(5))  --> {6}
-
---- nn.multinomial(x, n, options) is x:multinomial(n, options).
----     nn.multinomial(nn.tensor{0, 0, 1}, 1)  --> {2}
-
---- nn.nonzero(x) is x:nonzero().
----     nn.nonzero(nn.tensor{0, 5, 7})  --> {{1}, {2}}
-
-return M
+return tensor.functions

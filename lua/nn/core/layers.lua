@@ -4,17 +4,34 @@ local arguments = require "nn.base.arguments"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local ops = require "nn.core.op"
+local tensor = require "nn.core.tensor"
 
 local M = {}
 local training = true
 
---- nn.training(on) switches dropout on or off; nn.training() -> whether it is on. nn.evaluate and
---- nn.generate switch it off while they run.
+--- nn.training(on) switches dropout on or off, and BatchNorm between the statistics of the batch
+--- and those that it tracked; nn.training() -> whether it is on. nn.evaluate and nn.generate switch
+--- it off while they run.
 ---     nn.training()  --> true
 ---     nn.training(false)
 function M.training(on)
   if on ~= nil then training = on end
   return training
+end
+
+--- need_channels(layer, x, least, most): raises an error unless x has layer.channels channels on
+--- axis 2, and from `least` to `most` axes.
+function M.need_channels(layer, x, least, most)
+  local who, axes = layer.class_name, tensor.is_tensor(x) and #x.shape or 0
+  if axes < least or axes > most then
+    lib.misuse("%s: x is %s; a tensor of %s axes (examples, channels, ...) is needed", who,
+               axes > 0 and tensor.shape_text(x.shape) or arguments.describe(x),
+               least == most and least or least .. " to " .. most)
+  end
+  if x:dim(2) ~= layer.channels then
+    lib.misuse("%s: x is %s; the layer has %d channels, on axis 2", who,
+               tensor.shape_text(x.shape), layer.channels)
+  end
 end
 
 local linear_options = arguments.names "bias gelu glu std dtype"

@@ -38,7 +38,10 @@ end
 --- nn.mse(x, y) -> mean of (x - y)^2 over all elements; shapes broadcast. Each is a tensor or a
 --- number.
 ---     nn.mse(x, 0):item()  --> 15.1667
-function M.mse(x, y) return ops.call("sub", x, y):square():mean() end
+function M.mse(x, y, options)
+  arguments.options("mse", options, {})            -- nn.mse_loss has some
+  return ops.call("sub", x, y):square():mean()
+end
 --- nn.mse_loss(x, y, {reduction="mean"}) -> (x - y)^2: its mean, its sum, or with "none" each
 --- element. Errors: other shapes of x and y.
 ---     nn.mse_loss(x, nn.zeros_like(x), {reduction = "sum"})  --> 91
@@ -70,14 +73,15 @@ function M.smooth_l1_loss(x, y, options)
   return reduced(d:lt(beta):where(d:square() * (0.5 / beta), d - beta / 2), reduction)
 end
 
--- log x, but -100 and gradient 0 where x is 0.
+-- log x, but -100 and gradient 0 where x is 0. Where x is negative, it is NaN.
 local function safe_log(x)
-  local positive = x:gt(0)
-  return positive:where(positive:where(x, 1):log(), -100)
+  local zero = x:eq(0)
+  return zero:where(-100, zero:where(1, x):log())
 end
 --- nn.binary_cross_entropy(p, y, {weight, reduction="mean"}) -> -y log p - (1 - y) log(1 - p) for
---- probabilities p and targets y in [0, 1]; log 0 counts as -100. weight: a factor of each element.
---- nn.binary_cross_entropy_with_logits is more accurate.
+--- probabilities p and targets y in [0, 1]; log 0 counts as -100. Of other numbers p, such as
+--- logits, the loss is NaN. weight: a factor of each element. nn.binary_cross_entropy_with_logits
+--- is more accurate.
 ---     nn.binary_cross_entropy(nn.tensor{0.5, 1}, nn.ones(2), {reduction = "sum"})  --> 0.6931
 function M.binary_cross_entropy(p, y, options)
   local o, reduction = options_of("binary_cross_entropy", options, "weight")
@@ -110,7 +114,7 @@ function M.kl_div(input, target, options)
   local o, reduction = options_of("kl_div", known, "log_target")
   difference("kl_div", input, target)
   local p, log_p = target, target
-  if o.log_target then p = target:exp() else log_p = target:gt(0):where(target, 1):log() end
+  if o.log_target then p = target:exp() else log_p = target:eq(0):where(1, target):log() end
   local total = reduced(p * (log_p - input), reduction)
   return batchmean and total / input:dim(1) or total
 end
@@ -122,6 +126,13 @@ end
 function M.nll_loss(log_probs, targets, options)
   local o, reduction = options_of("nll_loss", options, "ignore_index")
   tensor.need("nll_loss", "log_probs targets", log_probs, targets)
+  tensor.need_ids("nll_loss", "the targets", targets)
+  local shape = tensor.shape_text {unpack(log_probs.shape, 1, #log_probs.shape - 1)}
+  if tensor.shape_text(targets.shape) ~= shape then
+    lib.misuse("nll_loss: the targets are %s where %s is needed; log_probs is %s, with the classes "
+               .. "on the last axis", tensor.shape_text(targets.shape), shape,
+               tensor.shape_text(log_probs.shape))
+  end
   local counted = targets:ne(o.ignore_index or -100)
   local index = counted:where(targets, 0):unsqueeze(-1)
   local losses = counted:where(-log_probs:gather(index):squeeze(-1), 0)

@@ -6,7 +6,6 @@ local ops = require "nn.core.op"
 local tensor = require "nn.core.tensor"
 local is_tensor, Tensor = tensor.is_tensor, tensor.Tensor
 
-
 -- Operators. `*` is always elementwise; comparisons are methods, since Lua converts the results of
 -- < and == to booleans. #x is 0, since LuaJIT ignores __len of tables; x:dim(1) is the size.
 local function operator(name)
@@ -142,17 +141,18 @@ end
 
 local variance_options = arguments.names "axis keepdim correction"
 
+local function variance(who, x, axis, options)
+  local over
+  over, options = reduction(who, axis, options, variance_options)
+  local mean = x:mean {axis = over.axis, keepdim = true}
+  local n = x:count() / mean:count()
+  return (x - mean):square():sum(over) / (n - (options.correction or 1))
+end
+
 --- x:var(axis, {correction=1, keepdim=false}) -> variance over an axis, a list of axes, or all: the
 --- sum of (x - mean)^2 over n - correction for n elements; also x:var{axis = 2, correction = 0}.
 ---     x:var(2)  --> {1, 1}
-function Tensor:var(axis, options)
-  local over
-  over, options = reduction("var", axis, options, variance_options)
-  local mean = self:mean {axis = over.axis, keepdim = true}
-  local sum = (self - mean):square():sum(over)
-  local n = self:count() / mean:count()
-  return sum / (n - (options.correction or 1))
-end
+function Tensor:var(axis, options) return variance("var", self, axis, options) end
 
 -- x^(1/p) for x >= 0, with gradient 0 instead of infinity at 0.
 local function root(x, p)
@@ -163,7 +163,7 @@ end
 
 --- x:std(axis, {correction=1, keepdim=false}) -> standard deviation: the square root of x:var.
 ---     x:std{axis = 2, correction = 0}  --> {0.8165, 0.8165}
-function Tensor:std(axis, options) return root(self:var(axis, options), 2) end
+function Tensor:std(axis, options) return root(variance("std", self, axis, options), 2) end
 
 --- x:norm(p=2, axis, {keepdim=false}) -> the p-norm over an axis, a list of axes, or all: the p-th
 --- root of the sum of |x|^p. p may be math.huge (the largest |x|), -math.huge (the smallest) or 0

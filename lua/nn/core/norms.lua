@@ -10,6 +10,7 @@ local tape = require "nn.core.tape"
 local tensor = require "nn.core.tensor"
 
 local M = {}
+local need_channels = layers.need_channels
 
 -- The mean and the variance of x over these axes, which stay with size 1, and x - mean.
 local function moments(x, axes)
@@ -42,20 +43,6 @@ local function set_affine(self, channels, options)
   if options.affine == false then return end
   self.weight = module.parameter({channels}, {value = 1, dtype = options.dtype})
   self.bias = module.parameter({channels}, {value = 0, dtype = options.dtype})
-end
-
--- Checks that x has the channels of a layer on axis 2, and one of these numbers of axes.
-local function check(self, x, least, most)
-  local who, axes = self.class_name, tensor.is_tensor(x) and #x.shape or 0
-  if axes < least or axes > most then
-    lib.misuse("%s: x is %s; a tensor of %s axes (examples, channels, ...) is needed", who,
-               axes > 0 and tensor.shape_text(x.shape) or arguments.describe(x),
-               least == most and least or least .. " to " .. most)
-  end
-  if x:dim(2) ~= self.channels then
-    lib.misuse("%s: x is %s; the layer has %d channels, on axis 2", who,
-               tensor.shape_text(x.shape), self.channels)
-  end
 end
 
 local batch_options = arguments.names "eps momentum affine track_running_stats dtype"
@@ -113,7 +100,7 @@ BatchNorm1d.init = init_batch_norm
 --- (examples, channels) or (examples, channels, length), what nn.BatchNorm2d is for images.
 ---     nn.BatchNorm1d(3)(x):sum(1):abs():max():lt(1e-5)  --> true
 function BatchNorm1d:forward(x)
-  check(self, x, 2, 3)
+  need_channels(self, x, 2, 3)
   return batch_norm(self, x)
 end
 
@@ -130,7 +117,7 @@ BatchNorm2d.init = init_batch_norm
 ---     norm(nn.ones(1, 2, 3, 3)):sum()  --> 0
 ---     norm.running_mean  --> {0.1, 0.1}
 function BatchNorm2d:forward(x)
-  check(self, x, 4, 4)
+  need_channels(self, x, 4, 4)
   return batch_norm(self, x)
 end
 
@@ -161,7 +148,7 @@ function GroupNorm:init(groups, channels, options)
   set_affine(self, channels, options)
 end
 function GroupNorm:forward(x)
-  check(self, x, 2, 8)
+  need_channels(self, x, 2, 8)
   return grouped(self, x, self.groups)
 end
 
@@ -177,7 +164,7 @@ function InstanceNorm2d:init(channels, options)
   if options.affine then set_affine(self, channels, options) end
 end
 function InstanceNorm2d:forward(x)
-  check(self, x, 4, 4)
+  need_channels(self, x, 4, 4)
   return grouped(self, x, self.channels)
 end
 

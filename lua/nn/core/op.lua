@@ -94,7 +94,8 @@ load_ops()
 local function set_input(op, inputs, i, value)
   local declared = op.inputs[i]
   if not is_tensor(value) and not (declared.number and type(value) == "number") then
-    lib.misuse("%s: %s is a %s; a tensor is needed", op.name, declared.name, type(value))
+    lib.misuse("%s: %s is a %s; a tensor%s is needed", op.name, declared.name, type(value),
+               declared.number and " or a number" or "")
   end
   inputs[i] = value
 end

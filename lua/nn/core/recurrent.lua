@@ -6,15 +6,10 @@ local layers = require "nn.core.layers"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local ops = require "nn.core.op"
+local stack = require("nn.core.shapes").stack
 local tensor = require "nn.core.tensor"
 
 local M = {}
-
--- The part i of n equal parts of the last axis.
-local function part(x, i, n)
-  local size = x:dim(-1) / n
-  return x:slice(-1, (i - 1) * size + 1, i * size)
-end
 
 -- The kinds of cells. gates: the number of parts in the products' results; states: of tensors that
 -- a cell passes on; step(a, b, h, c) -> h, c: the next state, from the products a with the input
@@ -23,17 +18,15 @@ local kinds = {
   tanh = {gates = 1, states = 1, step = function(a, b) return (a + b):tanh() end},
   relu = {gates = 1, states = 1, step = function(a, b) return (a + b):relu() end},
   lstm = {gates = 4, states = 2, step = function(a, b, _, c)
-    local sum = a + b
-    local input, forget = part(sum, 1, 4):sigmoid(), part(sum, 2, 4):sigmoid()
-    local new, output = part(sum, 3, 4):tanh(), part(sum, 4, 4):sigmoid()
-    c = forget * c + input * new
-    return output * c:tanh(), c
+    local input, forget, new, output = (a + b):chunk(4, -1)
+    c = forget:sigmoid() * c + input:sigmoid() * new:tanh()
+    return output:sigmoid() * c:tanh(), c
   end},
   gru = {gates = 3, states = 1, step = function(a, b, h)
-    local reset = (part(a, 1, 3) + part(b, 1, 3)):sigmoid()
-    local update = (part(a, 2, 3) + part(b, 2, 3)):sigmoid()
-    local new = (part(a, 3, 3) + reset * part(b, 3, 3)):tanh()
-    return new + update * (h - new)
+    local reset_a, update_a, new_a = a:chunk(3, -1)
+    local reset_b, update_b, new_b = b:chunk(3, -1)
+    local new = (new_a + (reset_a + reset_b):sigmoid() * new_b):tanh()
+    return new + (update_a + update_b):sigmoid() * (h - new)
   end},
 }
 
@@ -92,13 +85,6 @@ local function append_steps(x, out)
   return append_steps(x:slice(1, half + 1, n), out)
 end
 
--- Tensors of one shape along a new first axis.
-local function stacked(list)
-  local rows = {}
-  for i, x in ipairs(list) do rows[i] = x:unsqueeze(1) end
-  return ops.call("cat", rows, 1)
-end
-
 -- One direction of one layer over x (time, batch, inputs): (time, batch, size), and the last state.
 local function run_direction(self, x, suffix, backwards, h, c)
   local steps, out = append_steps(product(self, x, "ih", suffix), {}), {}
@@ -107,7 +93,7 @@ local function run_direction(self, x, suffix, backwards, h, c)
     h, c = self.kind.step(steps[t], product(self, h, "hh", suffix), h, c)
     out[t] = h
   end
-  return stacked(out), h, c
+  return stack(out), h, c
 end
 
 local function check_sequences(self, x)
@@ -137,7 +123,7 @@ local function run_layers(self, x, h, c)
     end
     y = directions == 1 and out[1] or ops.call("cat", out, -1)
   end
-  return y:transpose(1, 2), stacked(last_h), c and stacked(last_c) or nil
+  return y:transpose(1, 2), stack(last_h), c and stack(last_c) or nil
 end
 
 local options_of_layers = "num_layers bias bidirectional dropout batch_first dtype"
@@ -227,7 +213,7 @@ local function init_cell(self, kind, inputs, size, options)
 end
 
 local function run_cell(self, x, h, c)
-  if not tensor.is_tensor(x) or #x.shape ~= 2 then
+  if not tensor.is_tensor(x) or #x.shape ~= 2 or x:dim(2) ~= self.inputs then
     lib.misuse("%s: x is %s; (batch, %d) is needed", self.class_name, tensor.is_tensor(x)
                and tensor.shape_text(x.shape) or arguments.describe(x), self.inputs)
   end

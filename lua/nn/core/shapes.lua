@@ -23,6 +23,16 @@ function Tensor:t() return self:transpose(-2, -1) end
 --- x:view(shape) is x:reshape(shape).
 ---     x:view(-1)  --> {1, 2, 3, 4, 5, 6}
 Tensor.view = Tensor.reshape
+-- In the sizes given to expand, -1 keeps the size of x, as in PyTorch.
+local expand = ops.functions.expand
+function ops.functions.expand(x, first, ...)
+  local shape = {unpack(type(first) == "table" and first or {first, ...})}
+  for i, size in ipairs(shape) do
+    if size == -1 and is_tensor(x) then shape[i] = x.shape[i + #x.shape - #shape] or -1 end
+  end
+  return expand(x, shape)
+end
+Tensor.expand = ops.functions.expand
 --- x:unsqueeze(axis) inserts an axis of size 1 at that position.
 ---     x:unsqueeze(1):dims()  --> 1, 2, 3
 function Tensor:unsqueeze(axis)
@@ -251,7 +261,7 @@ end
 ---     nn.tensor{1, 2, 3}:pad({2, 0}, {mode = "reflect"})  --> {3, 2, 1, 2, 3}
 function Tensor:pad(widths, options)
   options = arguments.options("pad", options, {mode = true, value = true})
-  local mode, n = options.mode or "constant", arguments.list("pad", "the widths", widths)
+  local mode, n = options.mode or "constant", arguments.list("pad", "the list of widths", widths)
   if not modes[mode] then
     lib.misuse("pad: mode is %s; one of constant, reflect, replicate, circular is needed",
                arguments.describe(mode))

@@ -256,6 +256,14 @@ function M.need(who, names, ...)
   end
 end
 
+--- need_ids(who, what, x): raises an error unless x is an i32 or i64 tensor.
+function M.need_ids(who, what, x)
+  arguments.need(is_tensor(x), who, what, x, "a tensor is needed")
+  if x.dtype ~= "i32" and x.dtype ~= "i64" then
+    lib.misuse("%s: the dtype of %s is %s; i32 or i64 is needed: x:to \"i64\"", who, what, x.dtype)
+  end
+end
+
 --- functions: every method x:NAME(...) as a function of x.
 M.functions = setmetatable({}, {__index = function(_, name)
   local method = Tensor[name]

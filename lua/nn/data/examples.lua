@@ -69,6 +69,9 @@ end
 
 local function new(fields)
   local self = setmetatable(fields, Loader)
+  if self.count then
+    self.batches = (self.drop_last and math.floor or math.ceil)(self.count / self.batch_size)
+  end
   self.rows, self.epoch_number, self.position, self.queued = self.batch_size, 0, 0, 0
   if self.count and self.drop_last and self.count < self.batch_size then
     lib.deny("data: %d examples are fewer than a batch of %d, and drop_last drops it", self.count,
@@ -154,6 +157,14 @@ local function next_batch(self)
 end
 
 Loader.__call = next_batch
+
+-- for i, batch in ipairs(loader) do
+function Loader:__ipairs()
+  return function(_, i)
+    local batch = next_batch(self)
+    if batch then return i + 1, batch end
+  end, self, 0
+end
 
 --- loader:epoch() -> iterator over the batches that are left of this epoch, as
 --- `for batch in loader do`. A loop that was left with `break` continues at the next batch.
@@ -316,14 +327,15 @@ end
 --- columns={x = {"width", "height"}, y = "kind"}: x is (batch,2); default: each column is a field.
 --- A column is of numbers if its first cell is one (dtypes={zip = "text"}: of texts);
 --- jsonl: a file of JSON objects of numbers, lists and texts, one a line; columns as for csv.
---- `for batch in loader do` visits an epoch; batch.x, batch.y are tensors, or lists of texts, whose
---- first axis has `batch` examples, the last one of an epoch fewer unless drop_last. shuffle: each
---- epoch has another order, which depends only on the seed. Values become f32 (booleans bool)
---- unless dtypes={y = "i32"}. fields={"x", "y"}: the fields that loader:batch() returns, in this
---- order (default: all, by name). classes="y": the texts of this field become i32 numbers from 0;
---- loader.classes lists the texts, sorted. context, name: tokens of an example and a name, for
---- reports. Errors: unknown options; examples that differ in fields, kinds or shapes; files that
---- are missing or damaged.
+--- `for batch in loader do` or `for i, batch in ipairs(loader) do` visits an epoch; batch.x and
+--- batch.y are tensors, or lists of texts, whose first axis has `batch` examples, the last one of
+--- an epoch fewer unless drop_last. loader.count and loader.batches are the numbers of examples and
+--- batches of an epoch (nil for a stream). shuffle: each epoch has another order, which depends
+--- only on the seed. Values become f32 (booleans bool) unless dtypes={y = "i32"}. fields={"x",
+--- "y"}: the fields that loader:batch() returns, in this order (default: all, by name).
+--- classes="y": the texts of this field become i32 numbers from 0; loader.classes lists the texts,
+--- sorted. context, name: tokens of an example and a name, for reports. Errors: unknown options;
+--- examples that differ in fields, kinds or shapes; files that are missing or damaged.
 ---     local loader = nn.data {arrays = {x = nn.rand(10, 3), y = nn.rand(10)}, batch = 4}
 ---     for batch in loader do print(batch.x:dims()) end  --> 4	3...4	3...2	3
 ---     local squares = nn.data {read = function(i) return {x = i, y = i * i} end, count = 4}

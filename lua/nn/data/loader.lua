@@ -8,6 +8,7 @@ local creation = require "nn.core.creation"
 local engine = require "nn.base.engine"
 local examples = require "nn.data.examples"
 local files = require "nn.io.files"
+local is_tensor = require("nn.core.tensor").is_tensor
 local lib = require "nn.base.capi"
 local random = require("nn.data.random").random
 local token_source = require "nn.data.token_source"
@@ -142,6 +143,10 @@ function Loader:set_state(state)
   return state.fingerprint == self.fingerprint
 end
 
+function Loader:__ipairs()
+  lib.misuse("ipairs: windows of a text are drawn without end; call loader:batch() in a loop")
+end
+
 function Loader:__tostring()
   local text = "loader of %.0f tokens of %s, %d x %d in a batch"
   return text:format(self.count, self.name, self.rows, self.context)
@@ -228,6 +233,8 @@ end
 ---     d.vocabulary:decode{3, 11, 8}, d.vocab  --> "The", 30
 function M.data(given, options)
   local cfg = {}
+  arguments.need(not is_tensor(given), "data", "the argument", given,
+                 "options are needed, such as {arrays = {x = X, y = Y}, batch = 32}")
   local kind = type(given) == "table" and examples.kind_of(given)
   if kind then return examples.data(given, kind) end
   local checked = type(given) == "table" and getmetatable(given) ~= nil     -- settings of nn.config

@@ -28,6 +28,12 @@ local function to_numbers(cells, name, dtype, place)
   return numbers
 end
 
+-- The file that the option `kind` names.
+local function path_of(given, kind)
+  arguments.need(type(given[kind]) == "string", "data", kind, given[kind], "a file is needed")
+  return texts.source(given[kind], kind).path
+end
+
 -- The values of all objects by field, and the line of each. visit(each) calls each(object, line).
 local function collect(path, visit)
   local lists, lines = {}, {}
@@ -93,7 +99,7 @@ end
 --- tensor (batch, columns); default: each column is a field. given.classes: a field of texts that
 --- become numbers.
 function M.csv(given)
-  local path = given.csv
+  local path = path_of(given, "csv")
   local lists, lines = collect(path, function(each)
     csv.each_object(texts.read_all(path), path, texts.separator(path), each)
   end)
@@ -102,7 +108,7 @@ end
 
 --- jsonl(given) -> the source of a file of JSON objects, one a line, given.jsonl; see csv().
 function M.jsonl(given)
-  local path = given.jsonl
+  local path = path_of(given, "jsonl")
   local lists, lines = collect(path, function(each)
     texts.each_object(path, each, function() end)
   end)

@@ -21,8 +21,9 @@ local function extension_of(path)
   return path:gsub("%.gz$", ""):gsub("%.zst$", ""):match "%.(%w+)$" or ""
 end
 
--- {path=, kind=, size=} of a file; kind: "json", "csv" or "text". what: for errors.
-local function source_of(path, what)
+--- source(path, what) -> {path=, kind=, size=} of a file; kind: "json", "csv" or "text". what: for
+--- errors. Errors: a missing file; Parquet.
+function M.source(path, what)
   local kind = kinds[extension_of(path)] or "text"
   if kind == "parquet" then
     lib.deny("%s '%s' is a Parquet file, which nnlua does not read; convert it: python3 -c "
@@ -72,7 +73,7 @@ function M.sources(input, extensions)
   if #paths == 0 then
     lib.deny("input '%s' contains no file with an extension of %s", input, extensions)
   end
-  for i, path in ipairs(paths) do out[i] = source_of(path, "input") end
+  for i, path in ipairs(paths) do out[i] = M.source(path, "input") end
   return out
 end
 
@@ -207,7 +208,7 @@ function M.read(list, field, what)
                .. "out=data; then use data.bin=data/train.bin data.val=data/val.bin", what, path,
                path)
     end
-    local source = source_of(path, what)
+    local source = M.source(path, what)
     if source.kind == "text" then
       parts[#parts + 1] = M.read_all(path)
     else

@@ -157,7 +157,7 @@ end
 ---     nn.trace("trace.json", function() return nn.Linear(3, 2)(x) end).recorded > 2  --> true
 function M.trace(file, f, ...)
   arguments.need(type(file) == "string" and file ~= "", "trace", "the file", file,
-                 "a name is needed: nn.trace(\"trace.json\", f); of a matrix, write x:trace()")
+                 "a name is needed: nn.trace(\"trace.json\", f); x:trace() sums a diagonal")
   arguments.callable("trace", f)
   require("nn.measure.trace").check(file)
   return measure(file, f, ...)

@@ -241,6 +241,11 @@ Checkpoint.__index = Checkpoint
 function M.open_checkpoint(path)
   arguments.need(type(path) == "string", "open_checkpoint", "the path", path, "a text is needed")
   local state, reason = read_state(path)
+  local inside = M.list(path)
+  if not state and #inside > 0 then
+    lib.deny("'%s' is a folder of checkpoints; give one of them, such as '%s'", path,
+             inside[#inside].path)
+  end
   if not state then lib.deny("the checkpoint '%s' cannot be used: %s", path, reason) end
   return setmetatable({path = path, state = state}, Checkpoint)
 end
@@ -316,7 +321,7 @@ local function named(self, f, ...)
   lib.deny("the checkpoint '%s' cannot be used: state.json: %s", self.path, result.message)
 end
 
---- checkpoint:restore_model(model) restores only the parameters. Errors: as restore().
+--- checkpoint:restore_model(model) restores only the parameters and buffers. Errors: as restore().
 ---     local path = nn.save_checkpoint("out/model-only", {step = 1, model = model})
 ---     nn.no_grad(function() model.tok.weight:fill_(0) end)
 ---     nn.open_checkpoint(path):restore_model(model)

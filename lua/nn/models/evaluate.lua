@@ -7,6 +7,7 @@ local engine = require "nn.base.engine"
 local layers = require "nn.core.layers"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
+local tensor = require "nn.core.tensor"
 local tape = require "nn.core.tape"
 
 local M = {}
@@ -61,6 +62,16 @@ local function batches_of(loader, batches, progress)
   end
 end
 
+local function need_loss(loss)
+  arguments.need(tensor.is_tensor(loss), "evaluate", "the model's result", loss,
+                 "a tensor of one element, the loss, is needed")
+  if loss:count() ~= 1 then
+    lib.misuse("evaluate: the model's result is %s; one element, the loss, is needed, as of "
+               .. "forward(x, target)", tensor.shape_text(loss.shape))
+  end
+  return loss
+end
+
 -- The losses of this rank's batches, by the number of the batch; the number of rows of every batch;
 -- whether a signal stopped it.
 local function own_losses(f, loader, batches, progress)
@@ -75,7 +86,7 @@ local function own_losses(f, loader, batches, progress)
     rows[#rows + 1] = count
     if (#rows - 1) % ranks.ranks == ranks.rank then
       local before = waiting
-      given.loss = f(unpack(given))
+      given.loss = need_loss(f(unpack(given)))
       if before then read() end
       given.number, waiting = #rows, given
     else
@@ -96,7 +107,7 @@ local function loss_function_of_all_ranks(model)
     local given, losses, ranks = {...}, {}, cluster.ranks().ranks
     for i = 1, #given / 2 do
       compile.shard_begins(i - 1, ranks)
-      losses[i] = model(given[2 * i - 1], given[2 * i])
+      losses[i] = need_loss(model(given[2 * i - 1], given[2 * i]))
     end
     compile.shard_begins(-1, ranks)
     return unpack(losses)
@@ -150,6 +161,7 @@ function M.evaluate(model, loader, batches, progress)
   arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")
   arguments.need(type(loader) == "table" and loader.windows, "evaluate", "the loader", loader,
                  "data.train or data.val of nn.data is needed")
+  arguments.whole("evaluate", "the number of batches", batches or 0, 0)
   local losses, rows = all_losses(model, loader, batches, progress)
   if not losses then return nil end
   local sum, total = 0, 0

@@ -63,10 +63,10 @@ function Scheduler:get_last_lr()
   return out
 end
 
-local saved = names "last_epoch best bad_epochs cooldown_left"
+local saved = names "last_epoch base best bad_epochs cooldown_left"
 
 --- scheduler:state() -> its numbers, a table for scheduler:load() and for `config` of
---- nn.save_checkpoint.
+--- nn.save_checkpoint: the number of steps, and the rates before any scheduler.
 ---     nn.StepLR(optim, {step_size = 30}):state().last_epoch  --> 0
 function Scheduler:state()
   local out = {}
@@ -74,15 +74,20 @@ function Scheduler:state()
   return out
 end
 
---- scheduler:load(state) continues from the state of a scheduler with the same options, of an
---- optimizer that was created with the same rates.
+--- scheduler:load(state) continues from the state of a scheduler with the same options.
 ---     local scheduler = nn.StepLR(optim, {step_size = 10})
 ---     scheduler:load {last_epoch = 10}
 ---     optim.lr  --> 1e-4
 function Scheduler:load(state)
   state = arguments.options("load", state, saved)
-  arguments.whole("load", "last_epoch", state.last_epoch, 0)
-  for name in pairs(saved) do self[name] = state[name] end
+  self.last_epoch = arguments.whole("load", "last_epoch", state.last_epoch, 0)
+  if state.base then
+    local count = arguments.list("load", "base", state.base)
+    arguments.need(count == #self.base, "load", "the number of rates in base", count,
+                   #self.base .. " are needed, one per group")
+    self.base = {}
+    for i = 1, count do self.base[i] = number("load", state.base, i, nil, 0) end
+  end
   apply(self)
 end
 
@@ -257,6 +262,8 @@ function M.OneCycleLR(optim, options)
     lib.misuse("%s: PyTorch changes the momentum too, nnlua does not; pass cycle_momentum = false",
                name)
   end
+  arguments.need(options.total_steps or options.epochs, name, "total_steps", options.total_steps,
+                 "give it, or epochs and steps_per_epoch")
   local total = options.total_steps and whole(name, options, "total_steps")
     or whole(name, options, "epochs") * whole(name, options, "steps_per_epoch")
   local strategy = options.anneal_strategy or "cos"

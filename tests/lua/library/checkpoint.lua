@@ -245,6 +245,7 @@ t.case("a damaged checkpoint names the file and the reason; auto takes the previ
     end
   end
   t.same(#checkpoint.list(out), 2)
+  t.fails(function() nn.open_checkpoint(out) end, "is a folder of checkpoints; give one of them")
   t.fails(function() checkpoint.find(out, files.join(out, "checkpoint-000002"), print) end,
           "cannot be used")
 end)

@@ -64,6 +64,11 @@ t.case("wrong sizes, axes and options are refused in these words", function()
     ["split: the size of a piece is 0; a whole number"] = function() x:split(0) end,
     ["chunk: the number of parts is nil"] = function() x:chunk() end,
     ["flip: there is no axis nil"] = function() x:flip() end,
+    ["flip: the tensor has no axes"] = function() nn.tensor(1):flip(1) end,
+    ["mse: has no option 'reduction'"] = function() nn.mse(x, x, {reduction = "sum"}) end,
+    ["zeros_like: has no option 'dtpe'; did you mean 'dtype'"] = function()
+      nn.zeros_like(x, {dtpe = "i64"})
+    end,
     ["flip: axis 2 is given twice"] = function() x:flip {2, -1} end,
     ["roll: 1 shifts are given for 2 axes"] = function() x:roll(1, {1, 2}) end,
     ["tile: a count is 0; a whole number"] = function() x:tile(2, 0) end,
@@ -78,7 +83,7 @@ t.case("wrong sizes, axes and options are refused in these words", function()
     ["trace: x is (3); two axes are needed"] = function() x[1]:trace() end,
     ["clamp: min is nil; give min, max or both"] = function() x:clamp() end,
     ["norm: p is 'fro'; a number is needed"] = function() x:norm "fro" end,
-    ["var: has no option 'unbiased'; choose one of"] = function() x:var(1, {unbiased = true}) end,
+    ["std: has no option 'unbiased'; use correction"] = function() x:std(1, {unbiased = true}) end,
     ["einsum: 'ijk' names 3 axes; tensor 1 is (2,3)"] = function() nn.einsum("ijk->i", x) end,
     ["einsum: axis 'j' has size 3 and size 2"] = function() nn.einsum("ij,jk", x, x) end,
     ["names axis 'z' that no tensor has"] = function() nn.einsum("ij->z", x) end,
@@ -94,13 +99,29 @@ t.case("wrong sizes, axes and options are refused in these words", function()
       nn.l1_loss(x, x, {reduction = "avg"})
     end,
     ["randint: high is 2; a whole number of at least 3"] = function() nn.randint(2, 2, {3}) end,
-    ["one_hot: the number of classes is nil"] = function() nn.one_hot(x) end,
+    ["randint: the shape is nil; a list of sizes"] = function() nn.randint(2, 5) end,
+    ["one_hot: the number of classes is nil"] = function() nn.one_hot(x:to "i32") end,
+    ["one_hot: the dtype of the ids is f32; i32 or i64 is needed"] = function()
+      nn.one_hot(x, 3)
+    end,
+    ["nll_loss: the targets are (2,3) where (2) is needed; log_probs is (2,3)"] = function()
+      nn.nll_loss(x, x:to "i64")
+    end,
+    ["no method 'one_hot'; use nn.one_hot(ids, classes)"] = function() x:one_hot(3) end,
     ["flip: x is 3; a tensor is needed"] = function() nn.flip(3, 1) end,
     ["no method 'clamp_'; use x = x:clamp(...)"] = function() x:clamp_(0, 1) end,
     ["nn has no 'dims'; use x:dims(...)"] = function() nn.dims(x) end,
   } do
     t.fails(f, text)
   end
+end)
+
+t.case("a loss of values that are no probabilities is NaN", function()
+  local y = nn.tensor{1, 0}
+  for _, p in ipairs {nn.tensor{2, 0.5}, nn.tensor{0.5, -1}} do
+    t.same(nn.binary_cross_entropy(p, y):isnan():item(), true)
+  end
+  t.same(nn.kl_div(y, nn.tensor{-0.5, 1.5}):isnan():item(), true)
 end)
 
 t.finish()

@@ -40,6 +40,8 @@ end
 t.case("an epoch has every example once, in order or shuffled, another order each epoch", function()
   t.same(epoch_of(numbers {batch = 4}, "x"), {{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10}})
   t.same(epoch_of(numbers {batch = 4, drop_last = true}, "x"), {{1, 2, 3, 4}, {5, 6, 7, 8}})
+  for i, batch in ipairs(numbers {batch = 4}) do t.same(batch.x[1]:item(), 4 * i - 3) end
+  t.same({numbers {batch = 4}.batches, numbers {batch = 4, drop_last = true}.batches}, {3, 2})
   local loader, orders = numbers {batch = 4, shuffle = true, seed = 3}, {}
   for epoch = 1, 20 do
     t.same(loader.epoch_number, epoch - 1)
@@ -310,6 +312,14 @@ t.case("each mistake gets an error that says what is needed", function()
   refused({stream = function() return function() end end}, "a stream has no examples")
   refused({stream = print, shuffle = true}, "a stream cannot be shuffled")
   refused({csv = folder .. "/none.csv"}, "No such file")
+  refused({csv = 3}, "data: csv is 3; a file is needed")
+  refused({jsonl = write("t.parquet", "PAR1")}, "is a Parquet file, which nnlua does not read")
+  local rows = nn.data {arrays = {x = {{1}, {2}}, y = {1, 2}}, batch = 2}
+  t.fails(function() nn.evaluate(nn.Linear(1, 3), rows) end,
+          "evaluate: the model's result is (2,3); one element, the loss")
+  local tokens = nn.data({text = write("tokens.txt", ("ab"):rep(30)), batch = 2}, {context = 4})
+  t.fails(function() ipairs(tokens.train) end,
+          "windows of a text are drawn without end; call loader:batch() in a loop")
 end)
 
 t.case("the examples of docs/data.md are true", function()

@@ -153,7 +153,14 @@ t.case("wrong windows, groups, channels and states are errors that say what fits
   local image, sequence = nn.zeros(2, 3, 4, 5), nn.zeros(2, 7, 3)
   for _, mistake in ipairs {
     {"groups = 2 does not divide 3 channels", function() nn.Conv2d(3, 4, 3, {groups = 2}) end},
-    {"weight must be (outputs, 3, height, width)", function() nn.Conv2d(2, 4, 3)(image) end},
+    {"Conv2d: x is (2,3,4,5); the layer has 2 channels", function() nn.Conv2d(2, 4, 3)(image) end},
+    {"weight must be (outputs, 3, height, width)", function()
+      nn.conv2d(image, nn.zeros(4, 2, 3, 3))
+    end},
+    {"conv1d: x is (2,7,3), weight is (4,2,3); with groups = 1 weight must be (outputs, 7, taps)",
+     function() nn.conv1d(sequence, nn.zeros(4, 2, 3)) end},
+    {"MaxPool2d: options are a table {name = value, ...}, not 2; choose one of padding, stride",
+     function() nn.MaxPool2d(2, 2) end},
     {"the window spans 5 elements, x with its padding has 4", function()
       nn.Conv2d(3, 4, 5)(image)
     end},
@@ -161,8 +168,12 @@ t.case("wrong windows, groups, channels and states are errors that say what fits
       nn.Conv2d(3, 4, 3, {padding = "same", stride = 2})(image)
     end},
     {"it may be at most half of the size", function() nn.max_pool2d(image, 2, {padding = 2}) end},
+    {"padding is (0,2,0,0); it may be at most half of the size (3,2)", function()
+      nn.pool2d(image, {size = {3, 2}, padding = {0, 2, 0, 0}})
+    end},
+    {"Conv1d: x is (2,3,4,5); a tensor of 3 axes", function() nn.Conv1d(3, 2, 2)(image) end},
     {"conv1d: x is (2,3,4,5); a tensor of 3 axes is needed", function()
-      nn.Conv1d(3, 2, 2)(image)
+      nn.conv1d(image, nn.zeros(4, 3, 2))
     end},
     {"Conv1d: the size is nil", function() nn.Conv1d(3, 2) end},
     {"momentum is 'fast'; a number of at least 0 is needed", function()
@@ -178,6 +189,9 @@ t.case("wrong windows, groups, channels and states are errors that say what fits
     {"(batch, time, 4) is needed", function() nn.LSTM(4, 2)(sequence) end},
     {"the state h is (2,2); it must be (1,2,2)", function()
       nn.GRU(3, 2)(sequence, nn.zeros(2, 2))
+    end},
+    {"LSTMCell: x is (2,3); (batch, 4) is needed", function()
+      nn.LSTMCell(4, 2)(nn.zeros(2, 3))
     end},
     {"batch_first = false is not supported", function() nn.RNN(3, 2, {batch_first = false}) end},
   } do

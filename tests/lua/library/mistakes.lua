@@ -47,6 +47,7 @@ t.case("shapes and dtypes", function()
     {1, "nn.cat({nn.ones(2, 3), nn.ones(2, 4)}, 1)", "cat"},
     {1, "nn.ones(2, 3):sum(0)", "axis"},
     {1, "nn.ones(2, 3):item()", "item() needs a single element"},
+    {1, "local s = string.format('%g', nn.ones(2):sum())", "tensor of one element is x:item()"},
     {1, "nn.zeros(2.5)", "zeros: size 1 is 2.5; a whole number"},
     {1, "nn.tensor {{1, 2}, {3}}", "tensor"},
     {1, "nn.Embedding(9, 4)(nn.ones(2, 2))", "i32"},

@@ -87,9 +87,10 @@ t.case("tensors are created from sizes and options, and nothing else", function(
   says(function() nn.zeros(2, 3):at(1, 2.5) end, "at: there is no element 2.5 on axis 2 of (2,3)")
   says(function() nn.zeros(2, 3):at(1) end, "at: 1 indices are given for (2,3), which has 2 axes")
   says(function() nn.zeros(2):sum {dim = 1} end,
-       "sum: has no option 'dim'; choose one of axis, keepdim")
+       "sum: has no option 'dim'; use axis, which counts from 1")
   says(function() nn.zeros(2, {dtype = "i32", grad = true}) end, "needs a float dtype")
-  says(function() nn.tensor({1, 2}, "f64") end, "tensor: options are a table {name = value, ...}")
+  says(function() nn.tensor({1, 2}, "f64") end, "tensor: options are a table {name = value, ...}, "
+       .. "not 'f64'; choose one of dtype, grad")
   says(function() nn.tensor({1, 2}, {gard = true}) end, "tensor: has no option 'gard'")
   says(function() nn.tensor({1}, {dtype = "i32", grad = true}) end, "needs a float dtype")
   local shape = {2, 3}
@@ -115,6 +116,8 @@ t.case("misspelt options are refused with the nearest name", function()
   says(function() nn.schedule {warm_up = 5} end, "schedule: has no option 'warm_up'; did you mean")
   says(function() nn.data({batc = 3}, {context = 4}) end, "data: has no option 'batc'; did you")
   says(function() nn.data({batch = 3}, {contxt = 4}) end, "data: has no option 'contxt'")
+  says(function() nn.data(nn.zeros(3, 2)) end, "data: the argument is a tensor; options are needed")
+  says(function() nn.data {arrays = {x = {1}}, batch_size = 1} end, "no option 'batch_size'; use b")
   says(function() nn.data {batch = 3} end, "data: context is nil; a whole number of at least 1")
   says(function() GPT2 {layer = 3} end, "gpt2: has no option 'layer'; did you mean 'layers'?")
   says(function() nn.gradient_rule("nosuch", print) end, "gradient_rule: unknown op 'nosuch'")

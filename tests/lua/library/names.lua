@@ -63,6 +63,41 @@ t.case("what an error says to write exists", function()
   for called in text:gmatch "x:([%a_]+)" do t.check(has(x, called), called) end
 end)
 
+t.case("names with a hint do not exist", function()
+  for kind, object in pairs {tensor = x, library = nn, model = model, optimizer = nn.SGD(model)} do
+    for name in pairs(pytorch[kind]) do
+      t.check(not has(object, name), ("%s '%s' exists"):format(kind, name))
+    end
+  end
+  for name in pairs(pytorch.missing) do t.check(not has(nn, name) and not has(x, name), name) end
+end)
+
+t.case("code in hints runs", function()
+  local known = {
+    nn = nn, x = x, y = nn.ones(2, 2) * 0.5, w = nn.Linear(2, 2).weight, model = nn.Linear(2, 2),
+    optim = nn.SGD(model), a = 1, b = 2, n = 2, t = 0, axis = 1, axes = {1, 2}, shape = {2, 2},
+    counts = {1, 2}, min = 0, max = 1, first = 1, last = 2, count = 2, value = 3, channels = 2,
+    classes = 2, weight = 0.1, dtype = "f64", widths = {1, 0}, X = x, Y = {1, 2}, gradient = x,
+    f = function(i) return type(i) == "number" and {x = i} or i:sum() end,
+    ids = nn.tensor({1, 0}, {dtype = "i64"}), index = nn.tensor({{1, 0}}, {dtype = "i64"}),
+    mask = x:gt(0), share = 0.5, loader = nn.data {arrays = {x = x}}, tostring = tostring,
+  }
+  known.array, known.state = x:to "f64":host(), known.model:state()
+  local ran = 0
+  for _, kind in ipairs {"tensor", "library", "model"} do
+    for name, hint in pairs(pytorch[kind]) do
+      local needs_file = hint:find "folder" or hint:find "generate"
+      local f = not needs_file and loadstring("return " .. hint)
+      if f then
+        local good, problem = pcall(function() tostring((setfenv(f, known)())) end)
+        t.check(good, ("%s: %s: %s"):format(name, hint, tostring(problem)))
+        ran = ran + 1
+      end
+    end
+  end
+  t.check(ran > 120, ran)
+end)
+
 t.case("the error of a name of PyTorch never suggests another function", function()
   for _, entry in ipairs(list) do
     t.check(entry[3] or not entry[4]:find "did you mean", entry[4])

@@ -83,6 +83,39 @@ samples.each(function(declared, text)
   end)
 end)
 
+-- x's elements, repeated, in another shape.
+local function in_shape(x, shape)
+  local count = 1
+  for _, size in ipairs(shape) do count = count * size end
+  local row = x:reshape(-1)
+  while row:dim(1) < count do row = nn.cat({row, row}, 1) end
+  return row:slice(1, 1, count):reshape(shape):clone()
+end
+
+t.case("an input of another shape gives a result or an error of the op", function()
+  local refused = 0
+  samples.each(function(declared, text)
+    local inputs, values = samples.arguments(declared, text, "f32")
+    for i = 1, table.maxn(inputs) do
+      local shape = nn.is_tensor(inputs[i]) and inputs[i].shape or {}
+      for _, other in ipairs {{}, {unpack(shape, 2)}, {2, unpack(shape)}} do
+        local mine = {unpack(inputs, 1, table.maxn(inputs))}
+        mine[i] = #shape > 0 and in_shape(inputs[i], other) or mine[i]
+        local done, message = pcall(function()
+          samples.apply(declared, mine, values)
+          nn.sync()
+        end)
+        refused = refused + (done and 0 or 1)
+        if not done and not message:find(declared.name, 1, true) then
+          error(("%s %s, input %d (%s): %s"):format(declared.name, text, i,
+                                                    table.concat(other, ","), message), 0)
+        end
+      end
+    end
+  end)
+  t.check(refused > 100, refused)
+end)
+
 -- Gradients. The loss is a fixed random combination of the results that gradients flow through.
 local function loss_of(declared, inputs, values)
   local results = results_of(declared, inputs, values)

@@ -84,13 +84,13 @@ t.case("ReduceLROnPlateau has PyTorch's rates over 100 steps", function()
 end)
 
 t.case("a scheduler follows the own rate of each group, and continues from its state", function()
-  local function make()
+  local function make(lr)
     local a, b = nn.zeros(1, {grad = true}), nn.zeros(1, {grad = true})
-    local optim = nn.SGD({{params = {a}, lr = 0.1}, {params = {b}}}, {lr = 1})
+    local optim = nn.SGD({{params = {a}, lr = lr or 0.1}, {params = {b}}}, {lr = lr or 1})
     return nn.LambdaLR(optim, {lr_lambda = {function(k) return 1 / (k + 1) end,
                                             function(k) return 0.5 ^ k end}})
   end
-  local first, second = make(), make()
+  local first, second = make(), make(0.5)       -- the state has the rates from before, too
   for _ = 1, 3 do first:step() end
   t.near(first:get_last_lr(), {0.025, 0.125}, {rel = 1e-12})
   second:load(first:state())
@@ -118,6 +118,9 @@ t.case("a wrong use of a scheduler says what to do", function()
   t.fails(function() nn.StepLR(optim) end, "StepLR: step_size is nil; a whole number of at least 1")
   t.fails(function() nn.StepLR(optim, {stepsize = 3}) end, "did you mean 'step_size'")
   t.fails(function() nn.StepLR({lr = 3}, {step_size = 3}) end, "StepLR: the optimizer is a table")
+  t.fails(function() nn.OneCycleLR(optim, {max_lr = 1, cycle_momentum = false}) end,
+          "OneCycleLR: total_steps is nil; give it, or epochs and steps_per_epoch")
+  t.fails(function() a:load {last_epoch = 3, base = {1, 2}} end, "base is 2; 1 are needed")
   t.fails(function() nn.OneCycleLR(optim, {max_lr = 1, total_steps = 5}) end,
           "pass cycle_momentum = false")
   local cycle = nn.OneCycleLR(optimizer(), {max_lr = 1, total_steps = 2, cycle_momentum = false})

@@ -116,6 +116,13 @@ t.case("gather, scatter, index_* and masks give PyTorch's results, for any tilin
   end
 end)
 
+t.case("booleans that are added at the same place are counted", function()
+  local yes = nn.ones(3):gt(0)
+  local counts = nn.scatter_add(yes, nn.tensor({1, 1, 0}, {dtype = "i32"}), {size = 2})
+  t.same(counts.dtype, "i64")
+  t.same(counts, {1, 2})
+end)
+
 t.case("lists of positions count from 1, tensors of positions from 0", function()
   local y = nn.tensor {{1, 2, 3}, {4, 5, 6}}
   t.same(y[{2, -2}], {{4, 5, 6}, {1, 2, 3}})
@@ -138,6 +145,8 @@ t.case("lists of positions count from 1, tensors of positions from 0", function(
   t.fails(function() y[y:gt(2)] = 0 end, "x:masked_fill(mask, value), nn.where(mask, y, x)")
   t.fails(function() y:scatter(nn.tensor({{0}, {1}}, {dtype = "i64"}), nn.ones(2, 2)) end,
           "scatter: src is (2,2) where (2,1) is needed")
+  t.fails(function() y:gt(2):scatter(nn.tensor({{0}, {1}}, {dtype = "i64"}), true) end,
+          "scatter: src is a boolean; a tensor or a number is needed")
 end)
 
 t.case("results whose size depends on values are refused in a compiled function", function()

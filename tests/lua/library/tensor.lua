@@ -60,6 +60,15 @@ t.case("a view of a tensor that changed in place is refused, a clone is not", fu
   t.near(w:reshape(16):sum():item(), 32, {abs = 0})
 end)
 
+t.case("no slice is changed in place, whether it shares tiles or is a copy", function()
+  for _, w in ipairs {nn.ones(4, 4), nn.ones(4, 4):retile {2, 4}} do
+    for _, f in ipairs {function() w:slice(1, 1, 2):fill_(5) end, function() w[1]:fill_(5) end} do
+      t.fails(f, "fill_: x is a view; an op that changes it in place needs the tensor itself")
+    end
+    t.same(w:slice(1, 1, 2):clone():fill_(5):sum():item(), 40)
+  end
+end)
+
 t.case("masks, where, gather and argmax", function()
   t.near(x:masked_fill(x:gt(4), 0):table(), {{1, 2, 3}, {4, 0, 0}}, {abs = 0})
   t.near(x:argmax(1):table(), {1, 1, 1}, {abs = 0})   -- 0-based: it is data
