@@ -48,7 +48,8 @@ end
 --- presets(own) -> the presets `own` of a recipe that trains a language model, and demo, char and
 --- finetune.
 function M.presets(own)
-  own.demo = {base = "char", about = "char with fewer steps: about a minute", steps = 1500}
+  own.demo = {base = "char", about = "char with fewer steps: about a minute", steps = 1500,
+              final_batches = 100}
   own.char = {about = "nanoGPT's small CPU setting: 2000 steps of 12 x 64 characters"}
   own.finetune = {
     about = "for init=FOLDER: 200 steps of 8 x 128 tokens with a low learning rate", steps = 200,
