@@ -74,8 +74,8 @@ local function digits(set, count)
   local values, labels = ffi.new("float[?]", count * size * size), ffi.new("int32_t[?]", count)
   for i = 0, count - 1 do labels[i] = draw(values + i * size * size, size, set, i) end
   return nn.data {
-    arrays = {image = nn.from_host(values, {count, 1, size, size}, "f32"),
-              label = nn.from_host(labels, {count}, "i32")},
+    arrays = {image = {data = values, shape = {count, 1, size, size}, dtype = "f32"},
+              label = {data = labels, shape = {count}, dtype = "i32"}},
     fields = {"image", "label"}, batch = cfg.data.batch, shuffle = true, seed = cfg.seed,
     name = "drawn digits", context = math.ceil(size / cfg.model.patch) ^ 2}
 end

@@ -110,16 +110,31 @@ local function from_texts(values, count, name, dtype, place)
   return setmetatable({list = values, count = count}, Column)
 end
 
---- new(name, values, dtype, place) -> the column of a tensor whose first axis counts examples, or
---- of a list of numbers, booleans, nested lists of these, tensors or texts, all of one shape.
---- dtype: of the column; by default f32, bool for booleans, and that of tensors. place(i) says in
---- errors where example i is from. Errors: values that differ in kind or shape.
+-- {data=, shape=, dtype=}: a row-major C array of the dtype's host type.
+local function from_host(values, name)
+  local shape, dtype = values.shape, values.dtype
+  local axes = arguments.list("data", ("the shape of field '%s'"):format(name), shape)
+  for i, size in ipairs(shape) do
+    arguments.whole("data", ("size %d of field '%s'"):format(i, name), size)
+  end
+  arguments.need(axes > 0 and lib.host_type[dtype] and type(values.data) == "cdata", "data",
+                 ("field '%s'"):format(name), values,
+                 '{data = a C array, shape = {count, ...}, dtype = "f32"} is needed')
+  return new_column(values.data, shape[1], {unpack(shape, 2)}, dtype)
+end
+
+--- new(name, values, dtype, place) -> the column of a tensor whose first axis counts examples, of
+--- such a host array, {data=, shape=, dtype=}, or of a list of numbers, booleans, nested lists of
+--- these, tensors or texts, all of one shape. dtype: of the column; by default f32, bool for
+--- booleans, and that of tensors and host arrays. place(i) says in errors where example i is from.
+--- Errors: values that differ in kind or shape.
 function M.new(name, values, dtype, place)
   if is_tensor(values) then
     if #values.shape == 0 then lib.misuse("data: field '%s' is a tensor without axes", name) end
     local x = dtype and values:to(dtype) or values
     return new_column(x:host(), x.shape[1], {unpack(x.shape, 2)}, x.dtype)
   end
+  if type(values) == "table" and values.data ~= nil then return from_host(values, name) end
   local count = arguments.list("data", ("field '%s'"):format(name), values)
   if count == 0 then lib.misuse("data: field '%s' is empty", name) end
   local first, from = values[1], from_numbers
@@ -177,6 +192,11 @@ function Column:take(numbers)
     ffi.copy(to + (row - 1) * bytes, from + (numbers[row] - 1) * bytes, bytes)
   end
   return creation.from_host(array, {rows, unpack(self.shape)}, self.dtype)
+end
+
+--- column:form() -> {shape=, dtype=} of a tensor of one example, or "text".
+function Column:form()
+  return self.list and "text" or {shape = {1, unpack(self.shape)}, dtype = self.dtype}
 end
 
 --- column:checksum() -> a CRC-32 of all values.

@@ -229,17 +229,25 @@ function Loader:windows(batches)
   end, self.count and math.ceil(used / self.rows), self.count and math.ceil(all / self.rows)
 end
 
--- Reads the first example, so that errors are found at once. Plans need the form of its fields.
-local function look(self)
+local function first_batch(self)
   local queue = self.source:open()
   queue:push {1}
   local batch = queue:pop() or {}
   close(queue)
+  return batch
+end
+
+-- Reads the first example, so that errors are found at once. Plans need the form of its fields.
+-- That of a column is known without a tensor, before which memory tiers may still be chosen.
+local function look(self)
+  local columns = self.source.columns
+  local batch = columns or first_batch(self)
   for name in pairs(self.dtypes) do field_of(batch, name) end
   local out, count = in_order(self, batch)
   self.forms = {}
   for i = 1, count do
-    self.forms[i] = is_tensor(out[i]) and {shape = out[i].shape, dtype = out[i].dtype} or "text"
+    self.forms[i] = columns and out[i]:form()
+      or is_tensor(out[i]) and {shape = out[i].shape, dtype = out[i].dtype} or "text"
   end
 end
 
@@ -315,7 +323,8 @@ end
 
 --- nn.data{arrays={x = X, y = Y}, batch=1, shuffle=false, drop_last=false, seed=0, fields=,
 --- dtypes=, classes=, name=, context=1} -> loader of examples. One of these options is the source:
---- arrays: tensors, whose first axis counts examples, and lists, by the name of the field;
+--- arrays: by the name of the field, tensors, whose first axis counts examples, lists, and C arrays
+--- {data=, shape=, dtype=}, which need no tensor;
 --- read: a function, read(i) -> example i, {x = ..., y = ...}; with count, their number;
 --- stream: a function that returns, for each epoch, a function that returns the next example, and
 --- nil at the end;

@@ -122,6 +122,17 @@ t.case("tensors, lists, texts and booleans keep their kind and shape", function(
   t.same({classes:batch():table(), classes.classes}, {{1, 0, 2, 0}, {"a", "b", "c"}})
 end)
 
+t.case("a C array is read without a tensor", function()
+  local array = require("ffi").new("int32_t[6]", {1, 2, 3, 4, 5, 6})
+  local function data(shape, dtype)
+    return nn.data {arrays = {x = {data = array, shape = shape, dtype = dtype}}, batch = 2}
+  end
+  t.same(epoch_of(data({3, 2}, "i32"), "x"), {{{1, 2}, {3, 4}}, {{5, 6}}})
+  t.same(data({3, 2}, "i32"):inputs(4).shape, {4, 2})
+  t.fails(function() data({3, 2}, "int") end, "field 'x' is a table; {data = a C array, shape")
+  t.fails(function() data({3, 0}, "i32") end, "size 2 of field 'x'")
+end)
+
 t.case("functions and streams are read an epoch at a time", function()
   local calls = {}
   local loader = nn.data {count = 5, batch = 2, shuffle = true, read = function(i)
