@@ -43,7 +43,7 @@ __device__ Acc<T> pooled_slope(const T* x, const T* dy, const nn_pool_params& p,
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, 2)
     pool_backward_kernel(T* dx, const T* dy, const T* x, nn_pool_params p) {
     const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
     const int64_t size = p.y.in * p.x.in, plane = i / size;
