@@ -299,7 +299,7 @@ t.case("settings that changed since the checkpoint are named; the model's are re
   t.check(printed:find("resuming with steps=2 (it was 1)\n", 1, true), printed)
   t.fails(function() start("resume=auto", "model.embd=8", "steps=3") end,
           "checkpoint-000002' belongs to another model: model.embd=8 (it was 4)")
-  t.fails(function() start("resume=nowhere") end, "there is no folder 'nowhere'")
+  t.fails(function() start("resume=nowhere") end, "there is no checkpoint in 'nowhere'")
 end)
 
 t.case("accumulation gives the loss and the gradient of the whole batch", function()
