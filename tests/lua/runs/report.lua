@@ -58,7 +58,7 @@ t.case("running and dead runs are distinguished", function()
   t.same(metrics.read(run_of {start("start", 0), '{"event":"nan","step":3}'}).state, "failed")
 end)
 
-t.case("the validations of a run are told apart, and their time is counted", function()
+t.case("each validation loss names its batches, and the times of validations add up", function()
   local run = metrics.read(run_of {
     start("start", 0), step(10, 3.5, 1),
     '{"event":"eval","step":10,"val_loss":2.3735,"validation":'
