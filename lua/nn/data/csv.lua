@@ -20,8 +20,9 @@ end
 
 local function count_lines(cell) return select(2, cell:gsub("\r\n?", "\n"):gsub("\n", "")) end
 
---- each_row(text, name, separator, visit): calls visit(cells, line) for each row, with the number
---- of its first line; skips blank lines and a byte order mark. name: of the file, for errors.
+--- each_row(text, name, separator, visit): calls visit(cells, line, at) for each row, with the
+--- number of its first line and the position of its end in the text; skips blank lines and a byte
+--- order mark. name: of the file, for errors.
 --- Errors: a quote that does not close, or that something follows.
 function M.each_row(text, name, separator, visit)
   local between, size, line = separator:byte(), #text, 1
@@ -46,7 +47,7 @@ function M.each_row(text, name, separator, visit)
       end
     until next_byte ~= between
     if next_byte == CR and text:byte(at) == LF then at = at + 1 end
-    if not blank then visit(cells, first) end
+    if not blank then visit(cells, first, at - 1) end
     line = line + 1
   end
 end
@@ -60,24 +61,35 @@ local function check_header(header, name)
   end
 end
 
---- each_object(text, name, separator, visit): calls visit({column = cell}, line) for each row after
---- the first one, which has the names of the columns. Errors: as each_row(); rows of another number
---- of cells; columns without a name of their own.
-function M.each_object(text, name, separator, visit)
+--- each_record(text, name, separator, begin, visit): calls begin(header) with the names of the
+--- columns, which the first row has, then visit(cells, line, at) for each further row; at: its end
+--- in the text. Errors: as each_row(); rows of another number of cells; columns without a name of
+--- their own.
+function M.each_record(text, name, separator, begin, visit)
   local header
-  M.each_row(text, name, separator, function(cells, line)
+  M.each_row(text, name, separator, function(cells, line, at)
     if not header then
       header = cells
-      return check_header(header, name)
+      check_header(header, name)
+      return begin(header)
     end
     if #cells ~= #header then
       lib.deny("'%s', line %d has %d cells; the first line has %d", name, line, #cells, #header)
     end
-    local object = {}
-    for i, column in ipairs(header) do object[column] = cells[i] end
-    visit(object, line)
+    visit(cells, line, at)
   end)
   if not header then lib.deny("'%s' is empty", name) end
+end
+
+--- each_object(text, name, separator, visit): calls visit({column = cell}, line) for each row after
+--- the first one. Errors: as each_record().
+function M.each_object(text, name, separator, visit)
+  local names
+  M.each_record(text, name, separator, function(header) names = header end, function(cells, line)
+    local object = {}
+    for i, column in ipairs(names) do object[column] = cells[i] end
+    visit(object, line)
+  end)
 end
 
 return M

@@ -4,11 +4,11 @@ local ffi = require "ffi"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
+local progress = require "nn.data.progress"
 local random = require("nn.data.random").random
 local stream = require "nn.io.stream"
 local texts = require "nn.data.texts"
 local token_file = require "nn.data.token_file"
-local units = require "nn.base.units"
 
 local M = {}
 
@@ -69,26 +69,15 @@ local function write_documents(self, source, moved)
   end, moved)
 end
 
+-- The progress over all sources: moved(bytes) of the current one, finished(source), done().
 local function progress_of(sources)
-  local total, before, start = 0, 0, engine.now()
-  local shown = start
+  local total, before = 0, 0
   for _, source in ipairs(sources) do total = total + source.size end
-  local tty = engine.is_tty(2)
-  local function show(bytes, last)
-    local now = engine.now()
-    if now - shown < (tty and 0.2 or 10) and not (last and tty) then return end
-    shown = now
-    local rate = bytes / math.max(1e-9, now - start)
-    local text = ("%3.0f%%  %s of %s  %s/s  eta %s"):format(100 * bytes / math.max(1, total),
-      units.bytes(bytes), units.bytes(total), units.bytes(rate),
-      units.duration((total - bytes) / math.max(1, rate)))
-    io.stderr:write(tty and "\r" or "", text, tty and "\27[K" or "\n")
-    if last and tty then io.stderr:write "\n" end
-  end
+  local shown = progress.new(total)
   return function(bytes)
     if engine.interrupted() then lib.fail "interrupted; no file was written" end
-    show(before + bytes)
-  end, function(source) before = before + source.size end, function() show(total, true) end
+    shown:show(before + bytes)
+  end, function(source) before = before + source.size end, function() shown:keep() end
 end
 
 local function write_all(self, sources)

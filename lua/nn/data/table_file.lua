@@ -3,12 +3,15 @@
 local arguments = require "nn.base.arguments"
 local column = require "nn.data.column"
 local csv = require "nn.data.csv"
+local files = require "nn.io.files"
 local lib = require "nn.base.capi"
+local progress = require "nn.data.progress"
 local sources = require "nn.data.sources"
 local tables = require "nn.base.tables"
 local texts = require "nn.data.texts"
 
 local M = {}
+local CHECK_EVERY = 1024        -- rows per look at the progress
 local words = {nan = 0 / 0, inf = math.huge, ["+inf"] = math.huge, ["-inf"] = -math.huge}
 
 -- The number that a cell states in decimal digits; nil if none.
@@ -34,10 +37,35 @@ local function path_of(given, kind)
   return texts.source(given[kind], kind).path
 end
 
--- The values of all objects by field, and the line of each. visit(each) calls each(object, line).
-local function collect(path, visit)
+-- read(shown) with the progress of reading `bytes` of the file as `shown`.
+local function with_progress(path, bytes, read)
+  local shown = progress.new(bytes, "reading " .. path:match "[^/]*$")
+  return lib.finally(function() shown:clear() end, read, shown)
+end
+
+-- The cells of a file of comma-separated values by column, and the line of each row.
+local function csv_columns(path)
+  local text, columns, lists, lines, count = texts.read_all(path), {}, {}, {}, 0
+  with_progress(path, #text, function(shown)
+    csv.each_record(text, path, texts.separator(path), function(header)
+      for i, name in ipairs(header) do
+        columns[i] = {}
+        lists[name] = columns[i]
+      end
+    end, function(cells, line, at)
+      count = count + 1
+      lines[count] = line
+      for i = 1, #cells do columns[i][count] = cells[i] end
+      if count % CHECK_EVERY == 0 then shown:show(at) end
+    end)
+  end)
+  return lists, lines
+end
+
+-- The values of a file of JSON lines by field, and the line of each object.
+local function json_columns(path)
   local lists, lines = {}, {}
-  visit(function(object, line)
+  local function add(object, line)
     local count = #lines + 1
     lines[count] = line
     for name, value in pairs(object) do
@@ -52,7 +80,16 @@ local function collect(path, visit)
         lib.deny("'%s', line %d has no field '%s'", path, line, tostring(name))
       end
     end
+  end
+  with_progress(path, files.size(path), function(shown)
+    texts.each_object(path, add, function(bytes) shown:show(bytes) end)
   end)
+  return lists, lines
+end
+
+-- read(path) -> lists and lines of at least one example.
+local function read_columns(path, read)
+  local lists, lines = read(path)
   if #lines == 0 then lib.deny("'%s' has no examples", path) end
   return lists, lines
 end
@@ -100,18 +137,14 @@ end
 --- become numbers.
 function M.csv(given)
   local path = path_of(given, "csv")
-  local lists, lines = collect(path, function(each)
-    csv.each_object(texts.read_all(path), path, texts.separator(path), each)
-  end)
+  local lists, lines = read_columns(path, csv_columns)
   return source_of(given, path, lists, lines, true)
 end
 
 --- jsonl(given) -> the source of a file of JSON objects, one a line, given.jsonl; see csv().
 function M.jsonl(given)
   local path = path_of(given, "jsonl")
-  local lists, lines = collect(path, function(each)
-    texts.each_object(path, each, function() end)
-  end)
+  local lists, lines = read_columns(path, json_columns)
   return source_of(given, path, lists, lines, false)
 end
 

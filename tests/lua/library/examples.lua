@@ -1,9 +1,11 @@
 -- Loaders of examples that are no text: order, batches, state, kinds of values, tables in files
 -- (tests/golden/make_data.py), errors.
 local csv = require "nn.data.csv"
+local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local nn = require "nn"
 local t = require "nn.test"
+local terminal = require "nn.base.terminal"
 local texts = require "nn.data.texts"
 local root = require("nn.host").root
 package.path = root .. "/tests/lua/support/?.lua;" .. package.path
@@ -261,6 +263,40 @@ t.case("a table gives columns of numbers and texts, and groups of columns", func
   refused("", "bad.csv' is empty")
   refused("a\n1\n", "there is no column 'b'; the file has a", {columns = {x = "b"}})
   refused("a\n1.5\n", "which dtype i32 cannot hold", {dtypes = {a = "i32"}})
+end)
+
+t.case("reading a long table shows its progress, and a terminal keeps no line of it", function()
+  local rows, objects = {"a"}, {}
+  for i = 1, 4000 do rows[#rows + 1], objects[i] = tostring(i), ('{"a": %d}'):format(i) end
+  local csv_path = write("long.csv", table.concat(rows, "\n"))
+  local jsonl_path = write("long.jsonl", table.concat(objects, "\n"))
+  local clock, on_terminal = 0, true
+  local function now()
+    clock = clock + 1
+    return clock
+  end
+  local function reads(options)
+    local printed, saved = {}, {engine.now, terminal.is_terminal, io.stderr}
+    engine.now, terminal.is_terminal = now, function() return on_terminal end
+    rawset(io, "stderr", {write = function(_, ...) printed[#printed + 1] = table.concat {...} end})
+    local good, problem = pcall(nn.data, options)
+    engine.now, terminal.is_terminal = unpack(saved)
+    rawset(io, "stderr", saved[3])
+    return good, tostring(problem), table.concat(printed)
+  end
+  for name, path in pairs {csv = csv_path, jsonl = jsonl_path} do
+    local good, problem, text = reads {[name] = path, batch = 1}
+    t.check(good, problem)
+    t.check(text:find("^\rreading long." .. name .. ": +%d+%%  [%d.]+ kB of [%d.]+ kB  .* eta "),
+            text)
+    t.same(text:sub(-4), "\r\27[K")
+  end
+  rows[4001] = "x"
+  local good, problem, text = reads {csv = write("long.csv", table.concat(rows, "\n")), batch = 1}
+  t.check(not good and problem:find("'a' is 'x'", 1, true), problem)
+  t.same(text:sub(-4), "\r\27[K")
+  on_terminal = false
+  t.same(select(3, reads {jsonl = jsonl_path, batch = 1}), "")
 end)
 
 t.case("JSON lines give numbers, lists and texts, and each error names its line", function()
