@@ -62,6 +62,7 @@ local function from_numbers(values, count, name, dtype, place)
   if size == 0 then lib.deny("%s: field '%s' is an empty list", place(1), name) end
   local numbers, at = ffi.new("double[?]", count * size), 0
   for i = 1, count do
+    if i % lib.CHECK_EVERY == 0 then lib.check_interrupt() end
     local wrong
     at, wrong = flatten(numbers, at, values[i], shape, 1)
     if not at then lib.deny("%s: field '%s' is %s", place(i), name, wrong) end

@@ -61,10 +61,9 @@ local function check_header(header, name)
   end
 end
 
---- each_record(text, name, separator, begin, visit): calls begin(header) with the names of the
---- columns, which the first row has, then visit(cells, line, at) for each further row; at: its end
---- in the text. Errors: as each_row(); rows of another number of cells; columns without a name of
---- their own.
+--- each_record(text, name, separator, begin, visit): calls begin(names) with the first row, the
+--- names of the columns, then visit(cells, line, at) for each further row; line, at: as each_row().
+--- Errors: as each_row(); rows of another number of cells; columns without a name of their own.
 function M.each_record(text, name, separator, begin, visit)
   local header
   M.each_row(text, name, separator, function(cells, line, at)

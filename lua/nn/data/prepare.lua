@@ -69,7 +69,8 @@ local function write_documents(self, source, moved)
   end, moved)
 end
 
--- The progress over all sources: moved(bytes) of the current one, finished(source), done().
+-- Shows the progress over all sources -> moved(bytes of the current source), finished(source) and
+-- done(), which are to be called.
 local function progress_of(sources)
   local total, before = 0, 0
   for _, source in ipairs(sources) do total = total + source.size end

@@ -11,7 +11,6 @@ local tables = require "nn.base.tables"
 local texts = require "nn.data.texts"
 
 local M = {}
-local CHECK_EVERY = 1024        -- rows per look at the progress
 local words = {nan = 0 / 0, inf = math.huge, ["+inf"] = math.huge, ["-inf"] = -math.huge}
 
 -- The number that a cell states in decimal digits; nil if none.
@@ -24,6 +23,7 @@ local function to_numbers(cells, name, dtype, place)
   if not dtype and not number_of(cells[1]) then return cells end
   local numbers = {}
   for i, cell in ipairs(cells) do
+    if i % lib.CHECK_EVERY == 0 then lib.check_interrupt() end
     numbers[i] = number_of(cell) or lib.deny(
       "%s: '%s' is '%s'; a number is needed%s", place(i), name, cell, dtype and "" or
       (" as in the rows before (dtypes = {%s = \"text\"} reads texts)"):format(name))
@@ -37,7 +37,7 @@ local function path_of(given, kind)
   return texts.source(given[kind], kind).path
 end
 
--- read(shown) with the progress of reading `bytes` of the file as `shown`.
+-- Calls read(shown), where `shown` is the progress of reading `bytes` of the file.
 local function with_progress(path, bytes, read)
   local shown = progress.new(bytes, "reading " .. path:match "[^/]*$")
   return lib.finally(function() shown:clear() end, read, shown)
@@ -56,7 +56,10 @@ local function csv_columns(path)
       count = count + 1
       lines[count] = line
       for i = 1, #cells do columns[i][count] = cells[i] end
-      if count % CHECK_EVERY == 0 then shown:show(at) end
+      if count % lib.CHECK_EVERY == 0 then
+        lib.check_interrupt()
+        shown:show(at)
+      end
     end)
   end)
   return lists, lines
@@ -87,13 +90,6 @@ local function json_columns(path)
   return lists, lines
 end
 
--- read(path) -> lists and lines of at least one example.
-local function read_columns(path, read)
-  local lists, lines = read(path)
-  if #lines == 0 then lib.deny("'%s' has no examples", path) end
-  return lists, lines
-end
-
 -- The names of the file's columns that each field takes, as a list; one_name: it is a single one.
 local function wanted_columns(given, lists)
   local wanted = {}
@@ -115,6 +111,7 @@ end
 
 -- The source of the columns in `lists`. is_csv: numbers are texts.
 local function source_of(given, path, lists, lines, is_csv)
+  if #lines == 0 then lib.deny("'%s' has no examples", path) end
   local columns, dtypes = {}, given.dtypes or {}
   local function place(i) return ("'%s', line %d"):format(path, lines[i]) end
   for field, names in pairs(wanted_columns(given.columns, lists)) do
@@ -137,14 +134,14 @@ end
 --- become numbers.
 function M.csv(given)
   local path = path_of(given, "csv")
-  local lists, lines = read_columns(path, csv_columns)
+  local lists, lines = csv_columns(path)
   return source_of(given, path, lists, lines, true)
 end
 
 --- jsonl(given) -> the source of a file of JSON objects, one a line, given.jsonl; see csv().
 function M.jsonl(given)
   local path = path_of(given, "jsonl")
-  local lists, lines = read_columns(path, json_columns)
+  local lists, lines = json_columns(path)
   return source_of(given, path, lists, lines, false)
 end
 

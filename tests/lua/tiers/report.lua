@@ -70,7 +70,7 @@ t.case("a run with enough memory reports no disk", function()
   t.check(not tostring(p):find "disk", tostring(p))
 end)
 
--- Enough plan_seconds that a busy machine, too, finishes the search and prints no word about it.
+-- A busy machine needs more than the default of 4 seconds; it would print that the search ended.
 nn.memory_tiers {ram = "22MB", disk = t.folder(), disk_rate = "500MB", disk_in_ram = true,
                  plan_seconds = 60}
 local _, _, step = build()
