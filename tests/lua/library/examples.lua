@@ -267,7 +267,7 @@ end)
 
 t.case("reading a long table shows its progress, and a terminal keeps no line of it", function()
   local rows, objects = {"a"}, {}
-  for i = 1, 4000 do rows[#rows + 1], objects[i] = tostring(i), ('{"a": %d}'):format(i) end
+  for i = 1, 5000 do rows[#rows + 1], objects[i] = tostring(i), ('{"a": %d}'):format(i) end
   local csv_path = write("long.csv", table.concat(rows, "\n"))
   local jsonl_path = write("long.jsonl", table.concat(objects, "\n"))
   local clock, on_terminal = 0, true
