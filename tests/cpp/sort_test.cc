@@ -164,4 +164,24 @@ TEST_CASE("scan combines the elements before and after each one") {
         all_dtypes);
 }
 
+TEST_CASE("sums and products of integers wrap, along rows and columns") {
+    each_variant(
+        [](const Variant& v) {
+            const double lowest = -9223372036854775808.0, big = 4611686018427387904.0;
+            for (int64_t inner : {1, 2})
+                for (int kind : {0, 1}) {
+                    const nn_scan_params p{1, 3, inner, kind, 0};
+                    Values x, want;
+                    for (double value : {big, kind ? 2.0 : big, 3.0})
+                        x.insert(x.end(), size_t(inner), value);
+                    for (double value : {big, lowest, kind ? lowest : lowest + 3})
+                        want.insert(want.end(), size_t(inner), value);
+                    Tile in = v.tile(x), y = Tile::poisoned(Dtype::i64, x.size());
+                    CHECK(run(v, "scan", p, {&y, &in}) == "");
+                    CHECK(y.values() == want);
+                }
+        },
+        {Dtype::i64});
+}
+
 }  // namespace

@@ -64,6 +64,7 @@ end
 local function edit()
   press "C-l"
   enter "before = model.w:table(); y = model(x):table();"
+  wait "model(x):table();\nnn>"
   files.write(folder .. "/scale.lua", (layer:gsub("x %* self.w", "10 * %0")))
   enter "z = model(x):table(); math.abs(z[3] / y[3] - 10) < 1e-5, before[3] == model.w:at(3)"
   wait "reloaded scale.lua\ntrue\ntrue\nnn>"
