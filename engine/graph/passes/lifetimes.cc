@@ -65,6 +65,7 @@ public:
                 live_ -= block_bytes(tile);
             });
         }
+        add_unused();
         const std::vector<uint32_t> runs = runs_of_tasks(program_);
         for (uint32_t t = 0; t < runs.size(); ++t) {
             program_.info.flops += runs[t] * double(program_.tasks[t].arg.flops);
@@ -89,7 +90,21 @@ private:
 
     void add_persistent(const Tile& tile) {
         program_.info.persistent_bytes += int64_t(tile.bytes);
+        add_planned(tile);
+    }
+
+    void add_planned(const Tile& tile) {
         if (tile.is_planned) program_.info.planned_bytes += int64_t(arena_bytes(tile.bytes));
+    }
+
+    // Tensors that exist during a planned step though no task uses them: its tasks read copies of
+    // the batch.
+    void add_unused() {
+        std::unordered_set<const Tile*> seen;
+        for (const TilePtr& tile : tiles_of(program_.lasting))
+            if (!tile->only_owner && !accesses_.numbers.count(tile.get()) &&
+                seen.insert(tile.get()).second)
+                add_planned(*tile);
     }
 
     void keep(const TilePtr& tile) {
