@@ -79,14 +79,16 @@ local function run_recipe()
   wait_for "step [1-3]%d%d+/4000"
   press "C-c"
   wait_for "resume=runs/demo"
-  local text = tmux.screen(true)
+  screen = wait "\n$"
+  local text = tmux.lines()
   local done, command = text:match("stopped after step (%d+), .-to resume:\n"
                                    .. "%s*([^\n]*resume=runs/demo)")
-  t.check(done and not (text:find "┤" or text:find "│"), text)
+  t.check(done and not (screen:find "┤" or screen:find "│"), text)
   press "C-l"
   enter(command .. " steps=" .. done + 20)
   wait_for "done after"
-  text = tmux.screen(true)
+  wait "\n$"
+  text = tmux.lines()
   t.check(text:find("resumed after step " .. done, 1, true), text)
   t.check(text:find "curves in runs/demo/report.html", text)
   local page = files.read(folder .. "/runs/demo/report.html")

@@ -16,11 +16,11 @@ function M.command(text)
   return output
 end
 
---- screen(joined) -> the screen's lines without empty ones at the end. joined: those of a wrapped
---- line as one.
-function M.screen(joined)
-  return (M.command("capture-pane -p" .. (joined and "J" or "")):gsub("%s+$", ""))
-end
+--- screen() -> the screen's lines without empty ones at the end.
+function M.screen() return (M.command "capture-pane -p":gsub("%s+$", "")) end
+
+--- lines() -> all lines since the start, also those above the screen; wrapped ones are joined.
+function M.lines() return M.command "capture-pane -p -J -S -" end
 
 local function wait_until(good, expected)
   local now
