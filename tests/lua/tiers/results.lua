@@ -69,19 +69,32 @@ t.case("memory too small for any plan is refused with the smallest that works", 
   t.check(used.peak <= bytes)
 end)
 
+-- What a run prints with the share of a peak, or the least memory above it that its plan states.
+local function tiered(settings, share, peak)
+  local status, output = t.shell(("$NNLUA %s/tier_models.lua tiered %s %.9f %d %s 2>&1"):format(
+    script:match "^(.*)/", t.folder(), share, peak, settings))
+  t.check(status == 0, output)
+  return output
+end
+
 t.case("what fits with enough memory runs so, although no plan would fit", function()
   local tiny = "layers=1 embd=64 context=8 vocab=2048 batch=1"
   local expected, whole = train(tiny)
   local ram = least(tiny)              -- its peak and about two of the largest tiles
   t.check(ram > whole.peak and ram < 1.4 * whole.peak, ram)
   t.check(refusal(tiny, ram - 1):find(" bytes, which hold all of it", 1, true))
-  local status, output = t.shell(("$NNLUA %s/tier_models.lua tiered %s %.9f %d %s 2>&1"):format(
-    script:match "^(.*)/", t.folder(), (ram + 0.5) / whole.peak, whole.peak, tiny))
-  t.same(status, 0)
+  local output = tiered(tiny, (ram + 0.5) / whole.peak, whole.peak)
   t.check(output:find(expected, 1, true) == 1, output)
   local given, peak, read = output:match "wanted %d+ ram (%d+) peak (%d+) read (%d+) "
   t.same({tonumber(given), tonumber(read)}, {ram, 0})
   t.check(tonumber(peak) <= ram, output)
+end)
+
+t.case("the stated least memory counts the batch and its copies", function()
+  local settings = "accum=7 activations=recompute batch=7 context=15 embd=64 heads=4 layers=1 "
+                   .. "model=tied_llama vocab=104"
+  local expected, whole = train(settings)
+  t.check(tiered(settings, 0.3, whole.peak):find(expected, 1, true) == 1)
 end)
 
 -- The blocks of these tiles are an eighth larger than the tiles.
