@@ -55,6 +55,8 @@ end
 function M.object(text, subject)
   local good, value = pcall(strict.decode, text)
   if not good then lib.deny("%s is not JSON (%s)", subject, tostring(value)) end
+  local zero = text:find("\0", 1, true)               -- the decoder ignores what follows it
+  if zero then lib.deny("%s is not JSON (byte %d is zero)", subject, zero) end
   if type(value) ~= "table" then lib.deny("%s is not a JSON object", subject) end
   local name = repeated_name(text)
   if name then lib.deny("%s has the name %s twice", subject, name) end

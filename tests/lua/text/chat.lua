@@ -209,6 +209,7 @@ t.case("tables of nn.from_json are written as they were read, and Lua tables sor
   t.same(written(object), '{"a": {}, "z": true, "c": 1, "d": 1}')
   t.same(with_source "{{ messages[0].content }}":chat(nn.from_json '[{"content": null}]'), "")
   t.fails(function() nn.from_json "[1," end, "from_json: the text is not JSON")
+  t.fails(function() nn.from_json '{"a": 1}\0, "b"' end, "is not JSON (byte 9 is zero)")
   t.fails(function() nn.from_json '{"a": {"b": 1, "\\u0062": 2}}' end, 'has the name "b" twice')
   t.fails(function() nn.from_json "[1e99999999999]" end, "the number 1e99999999999 is not possible")
   t.fails(function() nn.from_json "2" end, "from_json: the text is not a JSON object or list")
