@@ -172,9 +172,9 @@ TEST_CASE("sums and products of integers wrap, along rows and columns") {
                 for (int kind : {0, 1}) {
                     const nn_scan_params p{1, 3, inner, kind, 0};
                     Values x, want;
-                    for (double value : {big, kind ? 2.0 : big, 3.0})
+                    for (double value : {big, kind ? 2.0 : big, kind ? 3.0 : big})
                         x.insert(x.end(), size_t(inner), value);
-                    for (double value : {big, lowest, kind ? lowest : lowest + 3})
+                    for (double value : {big, lowest, kind ? lowest : -big})
                         want.insert(want.end(), size_t(inner), value);
                     Tile in = v.tile(x), y = Tile::poisoned(Dtype::i64, x.size());
                     CHECK(run(v, "scan", p, {&y, &in}) == "");
