@@ -2,7 +2,6 @@
 // rescaled when a query's maximum grows (Milakov and Gimelshein, arXiv:1805.02867).
 #include "kernels/cpu/attention.h"
 
-#include "kernels/blas.h"
 #include "kernels/cpu/attention_units.h"
 #include "kernels/math/exp.h"
 #include "kernels/math/log.h"
@@ -18,10 +17,11 @@ template <class T> struct Forward {
     const T *qkv_q, *qkv_k, *bias;
     DistanceBias<A> by_distance;
     products::MultiplyFn units;
-    // Scratch: a block's weights (key_block, query_block), running output (rows, dim), maxima and
-    // sums. With units also the weights rounded, else keys and values (k_len, dim) and the queries
-    // of the block, transposed (dim, query_block).
-    A *keys, *values, *query_t, *weights, *out, *m, *l;
+    // Scratch, with heads of padded(dim): a block's weights (key_block, query_block), running
+    // output (rows, dim), maxima and sums. With units also the weights rounded, else keys and
+    // values (k_len, dim) and the queries of the block (rows, dim) and transposed (dim,
+    // query_block).
+    A *keys, *values, *query, *query_t, *weights, *out, *m, *l;
     T* rounded;
 
     Forward(const KernelCall& call, Scratch& scratch)
@@ -34,19 +34,20 @@ template <class T> struct Forward {
           qkv_k(call.input<T>(4)),
           bias(call.input<T>(6)),
           units(units_for<T>(tile.dim)) {
-        const int64_t keys_size = units ? 0 : tile.p.k_len * tile.dim;
-        const int64_t rows_size = query_block * tile.dim, block = query_block * tile.key_block;
+        tile.whole = units;
+        const int64_t keys_size = units ? 0 : tile.p.k_len * tile.ld;
+        const int64_t rows_size = query_block * tile.ld, block = query_block * tile.key_block;
         const int64_t distances = bias ? DistanceBias<A>::size(tile) : 0;
         A* at =
-            scratch.get<A>(2 * keys_size + 2 * rows_size + 2 * block + 2 * query_block + distances);
-        for (A** array : {&query_t, &out}) *array = at, at += rows_size;
+            scratch.get<A>(2 * keys_size + 3 * rows_size + 2 * block + 2 * query_block + distances);
+        for (A** array : {&query, &query_t, &out}) *array = at, at += rows_size;
         for (A** array : {&m, &l}) *array = at, at += query_block;
         for (A** array : {&keys, &values}) *array = at, at += keys_size;
         weights = at;
         rounded = reinterpret_cast<T*>(at + block);
         by_distance.values = at + 2 * block;
     }
-    const T* query(const Block& at) const {
+    const T* query_at(const Block& at) const {
         return qkv_q + (at.b * tile.p.q_len + at.q0) * tile.q_width + at.h * tile.dim;
     }
     A* stat(const Block& at) const {
@@ -59,13 +60,14 @@ template <class T> struct Forward {
 
 template <class T> void start_block(const Forward<T>& f, const Block& at) {
     using A = Acc<T>;
-    const int64_t dim = f.tile.dim;
-    if (!f.units)
-        load_transposed(f.query(at), f.tile.q_width, at.rows, at.lanes, dim, A(f.tile.p.scale),
-                        f.query_t);
+    const int64_t dim = f.tile.dim, ld = f.tile.ld;
+    if (!f.units) {
+        load(f.query_at(at), f.tile.q_width, at.rows, dim, A(f.tile.p.scale), f.query);
+        transpose(f.query, ld, at.rows, at.lanes, f.query_t);
+    }
     row_fill(f.m, at.lanes, -std::numeric_limits<A>::infinity());
     row_fill(f.l, at.lanes, A(0));
-    if (f.tile.p.first) return row_fill(f.out, at.rows * dim, A(0));
+    if (f.tile.p.first) return row_fill(f.out, at.rows * ld, A(0));
     load(f.acc + f.out_offset(at), f.tile.p.heads * dim, at.rows, dim, A(1), f.out);
     const A* stat = f.stat(at);
     for (int64_t i = 0; i < at.rows; ++i) f.m[i] = stat[2 * i], f.l[i] = stat[2 * i + 1];
@@ -78,9 +80,12 @@ void new_maxima(const Forward<T>& f, const Block& at, Acc<T>* shift, Acc<T>* kee
     constexpr A none = -std::numeric_limits<A>::infinity();
     row_convert(f.m, at.lanes, shift);
     for (int64_t j = 0; j < at.keys; ++j) {
-        A* w = f.weights + j * query_block;
-        at.mask(f.tile, j, none, w);
-        simd_for(at.lanes, [=](int64_t i) { shift[i] = w[i] > shift[i] ? w[i] : shift[i]; });
+        const Range lanes = at.seen(f.tile, j);
+        A *w = f.weights + j * query_block, *largest = shift + lanes.begin;
+        at.mask(f.tile, j, lanes, none, w);
+        w += lanes.begin;
+        simd_for(lanes.end - lanes.begin,
+                 [=](int64_t i) { largest[i] = w[i] > largest[i] ? w[i] : largest[i]; });
     }
     simd_for(at.lanes, [&](int64_t i) {
         const A m = f.m[i];
@@ -97,15 +102,17 @@ template <class T> void online_softmax(const Forward<T>& f, const Block& at) {
     new_maxima(f, at, shift, keep);
     simd_for(at.lanes, [&](int64_t i) { f.l[i] *= keep[i]; });
     for (int64_t j = 0; j < at.keys; ++j) {
-        A* w = f.weights + j * query_block;
-        simd_for(at.lanes, [&](int64_t i) {
-            w[i] = exp_negative(w[i] - shift[i]);
-            f.l[i] += w[i];
+        const Range lanes = at.seen(f.tile, j);
+        const A* subtract = shift + lanes.begin;
+        A *w = f.weights + j * query_block + lanes.begin, *sum = f.l + lanes.begin;
+        simd_for(lanes.end - lanes.begin, [=](int64_t i) {
+            w[i] = exp_negative(w[i] - subtract[i]);
+            sum[i] += w[i];
         });
     }
     const int64_t dim = f.tile.dim;
     for (int64_t i = 0; i < at.rows; ++i) {
-        A* out = f.out + i * dim;
+        A* out = f.out + i * f.tile.ld;
         const A factor = keep[i];
         if (factor != A(1)) simd_for(dim, [=](int64_t d) { out[d] *= factor; });
     }
@@ -132,7 +139,7 @@ template <class T> void finish_block(const Forward<T>& f, const Block& at) {
     if (!f.tile.p.last)
         return store(f.out, A(1), true, f.acc + f.out_offset(at), stride, at.rows, dim);
     for (int64_t i = 0; i < at.rows; ++i) {
-        A* out = f.out + i * dim;
+        A* out = f.out + i * f.tile.ld;
         const A inverse = f.l[i] > 0 ? A(1) / f.l[i] : A(0);
         simd_for(dim, [=](int64_t d) { out[d] *= inverse; });
     }
@@ -141,30 +148,28 @@ template <class T> void finish_block(const Forward<T>& f, const Block& at) {
 
 // scores = scale k q
 template <class T> void multiply_keys(const Forward<T>& f, const Block& at) {
-    const int64_t dim = f.tile.dim, ld = query_block;
+    const int64_t dim = f.tile.dim;
     if constexpr (std::is_same_v<T, bf16>)
         if (f.units) {
             const UnitProduct product{f.units, float(f.tile.p.scale)};
             const T* keys = f.tile.keys(f.qkv_k, at);
             return product(at.keys, at.rows, dim, {keys, f.tile.kv_width},
-                           {f.query(at), f.tile.q_width, true}, f.weights, ld);
+                           {f.query_at(at), f.tile.q_width, true}, f.weights, query_block);
         }
-    blas::gemm(false, false, at.keys, at.lanes, dim, Acc<T>(1), f.keys + at.k0 * dim, dim,
-               f.query_t, ld, Acc<T>(0), f.weights, ld);
+    scores_of(f.tile, at, f.keys, f.query_t, f.weights);
 }
 
 // out += weights v
 template <class T> void add_values(const Forward<T>& f, const Block& at) {
-    const int64_t dim = f.tile.dim, ld = query_block;
     if constexpr (std::is_same_v<T, bf16>)
         if (f.units) {
-            row_convert(f.weights, at.keys * ld, f.rounded);
+            const int64_t dim = f.tile.dim;
+            row_convert(f.weights, at.keys * query_block, f.rounded);
             const UnitProduct product{f.units, 1, true};
-            return product(at.rows, dim, at.keys, {f.rounded, ld, true},
-                           {f.tile.values(f.qkv_k, at), f.tile.kv_width}, f.out, dim);
+            return product(at.rows, dim, at.keys, {f.rounded, query_block, true},
+                           {f.tile.values(f.qkv_k, at), f.tile.kv_width}, f.out, f.tile.ld);
         }
-    blas::gemm(true, false, at.rows, dim, at.keys, Acc<T>(1), f.weights, ld, f.values + at.k0 * dim,
-               dim, Acc<T>(1), f.out, dim);
+    add_by_query(f.tile, at, f.weights, f.values, f.out);
 }
 
 template <class T> void attend(const Forward<T>& f, Block at) {

@@ -1,9 +1,10 @@
 // Shared by attention and its gradient: blocks of queries and keys, loads and stores of a head's
 // rows, the dropout mask. Scores exist for one block at a time, of at most 128 keys by 64 queries.
 // A block has one row per key: queries are the lanes of a vector, so nothing is summed across
-// lanes. Blocks are small because OpenBLAS multiplies up to 10^6 products without packing.
+// lanes. A block's matrices fit the L1 or L2 cache.
 #pragma once
 #include "kernels/cpu/row.h"
+#include "kernels/cpu/small_product.h"
 #include "kernels/params/attention.h"
 #include "kernels/philox.h"
 #include "kernels/relative_bias.h"
@@ -19,6 +20,8 @@ struct Tile {
     const nn_attention_params& p;
     Indices mask;
     int64_t dim = p.head_dim, key_block = p.head_dim <= 96 ? max_key_block : 64;
+    int64_t ld = padded(dim);  // of a head's rows in scratch
+    bool whole = false;        // units compute and use the scores of all queries and keys
     int64_t packed = (p.heads + 2 * p.kv_heads) * dim;  // the width of a row of qkv
     int64_t q_width = p.cross ? p.heads * dim : packed;
     int64_t kv_width = p.cross ? 2 * p.kv_heads * dim : packed;
@@ -45,7 +48,7 @@ struct Tile {
 // and weights are (keys, query_block); lanes is rows rounded up to whole vectors.
 struct Block {
     int64_t b, h, q0, rows, k0 = 0, keys = 0;
-    int64_t lanes = (rows + 15) / 16 * 16;
+    int64_t lanes = padded(rows);
     // The number of the block's first queries that do not see key j.
     int64_t masked(const Tile& tile, int64_t j) const {
         if (!tile.p.causal) return 0;
@@ -57,11 +60,27 @@ struct Block {
         const int64_t key = tile.p.k_start + k0 + j;
         return std::clamp(key + tile.p.window - (tile.p.q_start + q0), int64_t(0), rows);
     }
-    // Sets w (query_block) to `value` for the queries that do not see key j.
-    template <class A> void mask(const Tile& tile, int64_t j, A value, A* w) const {
-        if (tile.hides(b, k0 + j)) return row_fill(w, rows, value);
-        row_fill(w, masked(tile, j), value);
-        row_fill(w + end(tile, j), rows - end(tile, j), value);
+    // Whole vectors of lanes around the queries that see key j or another of its group of rows: of
+    // a block of scores, only these lanes are computed and used.
+    Range seen(const Tile& tile, int64_t j) const {
+        if (tile.whole) return {0, lanes};
+        const int64_t first = j / row_group * row_group;
+        const int64_t last = std::min(first + row_group, keys) - 1;
+        const int64_t begin = masked(tile, first) / lane_multiple * lane_multiple;
+        return {begin, std::max(begin, padded(end(tile, last)))};
+    }
+    // The block's keys that are seen by the queries of the group from query i on.
+    Range seen_by(const Tile& tile, int64_t i) const {
+        const int64_t last = std::min(i + row_group, rows) - 1;
+        const auto in_block = [&](int64_t key) { return std::clamp(key - k0, int64_t(0), keys); };
+        return {in_block(tile.first_key(q0 + i)), in_block(tile.visible(q0 + last))};
+    }
+    // Sets w (query_block) to `value` for the queries of `range` that do not see key j.
+    template <class A> void mask(const Tile& tile, int64_t j, Range range, A value, A* w) const {
+        const bool hidden = tile.hides(b, k0 + j);
+        const int64_t first = hidden ? range.end : masked(tile, j), last = end(tile, j);
+        for (int64_t i = range.begin; i < first; ++i) w[i] = value;
+        for (int64_t i = std::max(first, last); i < range.end; ++i) w[i] = value;
     }
 };
 
@@ -82,35 +101,78 @@ void prefetch(const T* x, int64_t stride, int64_t row, int64_t len, int64_t dim)
         __builtin_prefetch(ahead + byte, write);
 }
 
-// out (len, dim) = scale x; the rows of x are `stride` apart.
+// out (len, padded(dim)) = scale x, with zeros behind each row; the rows of x are `stride` apart.
 template <class T, class A>
 void load(const T* x, int64_t stride, int64_t len, int64_t dim, A scale, A* out) {
-    for (int64_t i = 0; i < len; ++i, x += stride, out += dim) {
+    const int64_t ld = padded(dim);
+    for (int64_t i = 0; i < len; ++i, x += stride, out += ld) {
         prefetch<0>(x, stride, i, len, dim);
         simd_for(dim, [=](int64_t d) { out[d] = A(x[d]) * scale; });
+        if (dim < ld) row_fill(out + dim, ld - dim, A(0));  // a call of memset
     }
 }
 
-// out (dim, query_block) = scale x transposed, with zeros in the lanes beyond len.
-template <class T, class A>
-void load_transposed(const T* x, int64_t stride, int64_t len, int64_t lanes, int64_t dim, A scale,
-                     A* out) {
-    for (int64_t d = 0; d < dim; ++d) {
-        for (int64_t i = 0; i < len; ++i) out[d * query_block + i] = A(x[i * stride + d]) * scale;
-        for (int64_t i = len; i < lanes; ++i) out[d * query_block + i] = 0;
+// out (ld, query_block) = x (len, ld) transposed, with zeros in the lanes beyond len.
+template <class A> void transpose(const A* x, int64_t ld, int64_t len, int64_t lanes, A* out) {
+    for (int64_t d = 0; d < ld; d += lane_multiple) {
+        A* const rows = out + d * query_block;
+        for (int64_t i = 0; i < len; ++i)
+            for (int64_t e = 0; e < lane_multiple; ++e) rows[e * query_block + i] = x[i * ld + d + e];
+        for (int64_t e = 0; e < lane_multiple; ++e)
+            row_fill(rows + e * query_block + len, lanes - len, A(0));
     }
 }
 
-// x (len, dim, rows `stride` apart) = or += from (len, dim).
+// x (len, dim, rows `stride` apart) = or += from (len, padded(dim)).
 template <class T, class A>
 void store(const A* from, A scale, bool overwrite, T* x, int64_t stride, int64_t len, int64_t dim) {
-    for (int64_t i = 0; i < len; ++i, from += dim, x += stride) {
+    for (int64_t i = 0; i < len; ++i, from += padded(dim), x += stride) {
         prefetch<1>(x, stride, i, len, dim);
         if (overwrite)
             simd_for(dim, [=](int64_t d) { x[d] = T(from[d] * scale); });
         else
             simd_for(dim, [=](int64_t d) { x[d] = T(A(x[d]) + from[d] * scale); });
     }
+}
+
+// The products without units, for the queries and keys that see each other. Scratch matrices: keys
+// and values (k_len, dim), queries (rows, dim), transposed (dim, query_block); scores and weights
+// (keys, query_block).
+
+// scores = keys queries
+template <class A>
+void scores_of(const Tile& tile, const Block& at, const A* keys, const A* query_t, A* scores) {
+    multiply_small(
+        at.keys, LeftMatrix<A>{keys + at.k0 * tile.ld, tile.ld, 1}, query_t, query_block, false,
+        scores, query_block,
+        [&](int64_t) {
+            return Range{0, tile.dim};
+        },
+        [&](int64_t j) { return at.seen(tile, j); });
+}
+// out (rows, dim) += weights values, summed over the keys
+template <class A>
+void add_by_query(const Tile& tile, const Block& at, const A* weights, const A* values, A* out) {
+    multiply_small(
+        at.rows, LeftMatrix<A>{weights, 1, query_block}, values + at.k0 * tile.ld, tile.ld, true,
+        out, tile.ld, [&](int64_t i) { return at.seen_by(tile, i); },
+        [&](int64_t) {
+            return Range{0, tile.ld};
+        });
+}
+// out (k_len, dim) += weights queries, summed over the queries
+template <class A>
+void add_by_key(const Tile& tile, const Block& at, const A* weights, const A* queries, A* out) {
+    multiply_small(
+        at.keys, LeftMatrix<A>{weights, query_block, 1}, queries, tile.ld, true,
+        out + at.k0 * tile.ld, tile.ld,
+        [&](int64_t j) {
+            const Range lanes = at.seen(tile, j);
+            return Range{lanes.begin, std::min(lanes.end, at.rows)};
+        },
+        [&](int64_t) {
+            return Range{0, tile.ld};
+        });
 }
 
 // Loads the keys and values of kv head i of the tile, counted over all its sequences, unless units
@@ -152,9 +214,10 @@ template <class A> struct DistanceBias {
     // Adds the bias to the scores of a block.
     void add(const Tile& tile, const Block& at, A* scores) const {
         for (int64_t j = 0; j < at.keys; ++j) {
-            A* w = scores + j * query_block;
-            const A* b = of(tile, at, j);
-            simd_for(at.lanes, [=](int64_t i) { w[i] += b[i]; });
+            const Range lanes = at.seen(tile, j);
+            A* w = scores + j * query_block + lanes.begin;
+            const A* b = of(tile, at, j) + lanes.begin;
+            simd_for(lanes.end - lanes.begin, [=](int64_t i) { w[i] += b[i]; });
         }
     }
 };

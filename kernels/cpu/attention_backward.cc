@@ -1,6 +1,5 @@
 // The gradient of attention over a query tile and a key tile. It recomputes the weights from the
 // log-sum-exp (Dao et al., arXiv:2205.14135).
-#include "kernels/blas.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_units.h"
 #include "kernels/math/exp.h"
@@ -18,10 +17,11 @@ template <class T> struct Backward {
     A* dbias;
     DistanceBias<A> by_distance, gradients;  // of a head: the bias, and its gradient
     products::MultiplyFn units;
-    // Scratch: gradients of keys and values (k_len, dim); dq of a block (rows, dim); weights and
-    // their gradients (key_block, query_block); the log-sum and rowsum(dout o) of its rows. With
-    // units also weights and gradients rounded, else keys and values (k_len, dim), and queries and
-    // dout of the block (rows, dim) and transposed (dim, query_block).
+    // Scratch, with heads of padded(dim): gradients of keys and values (k_len, dim); dq of a block
+    // (rows, dim); weights and their gradients (key_block, query_block); the log-sum and
+    // rowsum(dout o) of its rows. With units also weights and gradients rounded, else keys and
+    // values (k_len, dim), and queries and dout of the block (rows, dim) and transposed (dim,
+    // query_block).
     A *keys, *values, *dk, *dv, *query, *query_t, *dout_rows, *dout_t, *dq, *weights, *dscores,
         *lse, *delta;
     T *rounded, *rounded_dscores;
@@ -39,7 +39,8 @@ template <class T> struct Backward {
           bias(call.input<T>(8)),
           dbias(call.operand<A>(9)),
           units(units_for<T>(tile.dim)) {
-        const int64_t keys_size = tile.p.k_len * tile.dim, rows_size = query_block * tile.dim;
+        tile.whole = units;
+        const int64_t keys_size = tile.p.k_len * tile.ld, rows_size = query_block * tile.ld;
         const int64_t block = query_block * tile.key_block, loaded = units ? 0 : keys_size;
         const int64_t distances = bias ? DistanceBias<A>::size(tile) : 0;
         A* at = scratch.get<A>(2 * keys_size + 2 * loaded + 5 * rows_size + 4 * block +
@@ -64,15 +65,15 @@ template <class T> struct Backward {
 
 template <class T> void load_queries(const Backward<T>& g, const Block& at) {
     using A = Acc<T>;
-    const int64_t dim = g.tile.dim, stride = g.out_stride();
+    const int64_t dim = g.tile.dim, ld = g.tile.ld, stride = g.out_stride();
     const T *q = g.query_at(at), *dout = g.dout + g.out_offset(at), *o = g.o + g.out_offset(at);
     if (!g.units) {
         load(q, g.tile.q_width, at.rows, dim, A(g.tile.p.scale), g.query);
-        load_transposed(q, g.tile.q_width, at.rows, at.lanes, dim, A(g.tile.p.scale), g.query_t);
+        transpose(g.query, ld, at.rows, at.lanes, g.query_t);
         load(dout, stride, at.rows, dim, A(1), g.dout_rows);
-        load_transposed(dout, stride, at.rows, at.lanes, dim, A(1), g.dout_t);
+        transpose(g.dout_rows, ld, at.rows, at.lanes, g.dout_t);
     }
-    row_fill(g.dq, at.rows * dim, A(0));
+    row_fill(g.dq, at.rows * ld, A(0));
     row_fill(g.lse, at.lanes, A(0));
     row_fill(g.delta, at.lanes, A(0));
     const A* stat = g.stats + ((at.b * g.tile.p.heads + at.h) * g.tile.p.q_len + at.q0) * 2;
@@ -91,21 +92,24 @@ template <class T> void weight_gradients(const Backward<T>& g, const Block& at) 
     alignas(64) uint8_t mask[max_key_block * query_block];
     if (dropout) dropout_mask(g.tile, at, mask);
     for (int64_t j = 0; j < at.keys; ++j) {
-        A *w = g.weights + j * query_block, *ds = g.dscores + j * query_block;
-        const uint8_t* kept = mask + j * query_block;
+        const Range range = at.seen(g.tile, j);
+        const int64_t begin = range.begin, lanes = range.end - begin, row = j * query_block;
+        A *w = g.weights + row + begin, *ds = g.dscores + row + begin;
+        const A *lse = g.lse + begin, *delta = g.delta + begin;
+        const uint8_t* kept = mask + row + begin;
         if (dropout)
-            simd_for(at.rows, [&](int64_t i) {
-                const A weight = exp_negative(w[i] - g.lse[i]), keep = kept[i] ? scale : A(0);
-                ds[i] = weight * (ds[i] * keep - g.delta[i]);
+            simd_for(std::min(lanes, at.rows - begin), [=](int64_t i) {
+                const A weight = exp_negative(w[i] - lse[i]), keep = kept[i] ? scale : A(0);
+                ds[i] = weight * (ds[i] * keep - delta[i]);
                 w[i] = weight * keep;
             });
         else
-            simd_for(at.lanes, [&](int64_t i) {
-                w[i] = exp_negative(w[i] - g.lse[i]);
-                ds[i] = w[i] * (ds[i] - g.delta[i]);
+            simd_for(lanes, [=](int64_t i) {
+                w[i] = exp_negative(w[i] - lse[i]);
+                ds[i] = w[i] * (ds[i] - delta[i]);
             });
-        at.mask(g.tile, j, A(0), w);
-        at.mask(g.tile, j, A(0), ds);
+        at.mask(g.tile, j, range, A(0), g.weights + row);
+        at.mask(g.tile, j, range, A(0), g.dscores + row);
     }
 }
 
@@ -118,9 +122,10 @@ template <class T> void start_bias(const Backward<T>& g, const Block& at) {
 // Adds the gradients of the scores of a block.
 template <class T> void add_bias_gradients(const Backward<T>& g, const Block& at) {
     for (int64_t j = 0; j < at.keys; ++j) {
-        const Acc<T>* ds = g.dscores + j * query_block;
-        Acc<T>* sum = g.gradients.of(g.tile, at, j);
-        simd_for(at.rows, [=](int64_t i) { sum[i] += ds[i]; });
+        const Range lanes = at.seen(g.tile, j);
+        const Acc<T>* ds = g.dscores + j * query_block + lanes.begin;
+        Acc<T>* sum = g.gradients.of(g.tile, at, j) + lanes.begin;
+        simd_for(std::min(lanes.end, at.rows) - lanes.begin, [=](int64_t i) { sum[i] += ds[i]; });
     }
 }
 
@@ -133,30 +138,26 @@ template <class T> void finish_bias(const Backward<T>& g, const Block& at) {
 
 // The scores of a block and the gradients of its weights.
 template <class T> void multiply_keys(const Backward<T>& g, const Block& at) {
-    const int64_t n = at.keys, dim = g.tile.dim, ld = query_block, offset = at.k0 * dim;
     if constexpr (std::is_same_v<T, bf16>)
         if (g.units) {
-            const int64_t width = g.tile.kv_width;
+            const int64_t n = at.keys, dim = g.tile.dim, width = g.tile.kv_width, ld = query_block;
             const UnitProduct scaled{g.units, float(g.tile.p.scale)}, product{g.units};
             scaled(n, at.rows, dim, {g.tile.keys(g.qkv_k, at), width},
                    {g.query_at(at), g.tile.q_width, true}, g.weights, ld);
             return product(n, at.rows, dim, {g.tile.values(g.qkv_k, at), width},
                            {g.dout + g.out_offset(at), g.out_stride(), true}, g.dscores, ld);
         }
-    blas::gemm(false, false, n, at.lanes, dim, Acc<T>(1), g.keys + offset, dim, g.query_t, ld,
-               Acc<T>(0), g.weights, ld);
-    blas::gemm(false, false, n, at.lanes, dim, Acc<T>(1), g.values + offset, dim, g.dout_t, ld,
-               Acc<T>(0), g.dscores, ld);
+    scores_of(g.tile, at, g.keys, g.query_t, g.weights);
+    scores_of(g.tile, at, g.values, g.dout_t, g.dscores);
 }
 
 // Adds to the gradients of values, keys and queries. Those of queries, and with units those of
 // keys, lack the factor `scale`.
 template <class T> void add_gradients(const Backward<T>& g, const Block& at) {
-    using A = Acc<T>;
-    const int64_t n = at.keys, dim = g.tile.dim, ld = query_block, offset = at.k0 * dim;
-    const int64_t rows = at.rows;
     if constexpr (std::is_same_v<T, bf16>)
         if (g.units) {
+            const int64_t n = at.keys, rows = at.rows, dim = g.tile.dim, ld = query_block;
+            const int64_t offset = at.k0 * dim;
             row_convert(g.weights, n * ld, g.rounded);
             row_convert(g.dscores, n * ld, g.rounded_dscores);
             const UnitProduct add{g.units, 1, true};
@@ -167,12 +168,9 @@ template <class T> void add_gradients(const Backward<T>& g, const Block& at) {
             return add(rows, dim, n, {g.rounded_dscores, ld, true},
                        {g.tile.keys(g.qkv_k, at), g.tile.kv_width}, g.dq, dim);
         }
-    blas::gemm(false, false, n, dim, rows, A(1), g.weights, ld, g.dout_rows, dim, A(1),
-               g.dv + offset, dim);
-    blas::gemm(false, false, n, dim, rows, A(1), g.dscores, ld, g.query, dim, A(1), g.dk + offset,
-               dim);
-    blas::gemm(true, false, rows, dim, n, A(1), g.dscores, ld, g.keys + offset, dim, A(1), g.dq,
-               dim);
+    add_by_key(g.tile, at, g.weights, g.dout_rows, g.dv);
+    add_by_key(g.tile, at, g.dscores, g.query, g.dk);
+    add_by_query(g.tile, at, g.dscores, g.keys, g.dq);
 }
 
 template <class T> void attend_backward(const Backward<T>& g, Block at) {
@@ -203,8 +201,8 @@ void attention_backward(const KernelCall& call) {
         const int64_t width = tile.kv_width;
         if (g.bias && p.first_q) row_fill(g.dbias, p.buckets * p.heads, A(0));
         for (int64_t i = 0; i < p.batch * p.kv_heads; ++i) {
-            row_fill(g.dk, p.k_len * tile.dim, A(0));
-            row_fill(g.dv, p.k_len * tile.dim, A(0));
+            row_fill(g.dk, p.k_len * tile.ld, A(0));
+            row_fill(g.dv, p.k_len * tile.ld, A(0));
             attend_head(g, i, [&](const Block& at) { attend_backward(g, at); });
             const int64_t kv = i % p.kv_heads;
             T* rows = g.dqkv_k + i / p.kv_heads * p.k_len * width;
