@@ -52,7 +52,7 @@ const char* const usage =
     "A recipe's options follow its name: nnlua recipes/gpt2_train.lua --help\n"
     "Environment: NNLUA_CPUS (number of CPU workers), NNLUA_ISA (baseline, avx2, avx512),\n"
     "NNLUA_WATCHDOG (seconds after which a task counts as hung; 0: never), STARPU_SCHED,\n"
-    "OPENBLAS_CORETYPE, NNLUA_PRODUCTS (openblas, onednn or loops; default: the fastest).\n"
+    "OPENBLAS_CORETYPE, NNLUA_PRODUCTS (openblas, onednn, matmul, loops; default: the fastest).\n"
     "Signals to a training run: SIGINT, SIGTERM and SIGHUP save and end it, SIGUSR1 saves and\n"
     "continues; see nnlua(1).\n";
 

@@ -21,8 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* names[ways] = {"openblas", "onednn", "loops"};
-constexpr const char* titles[ways] = {"OpenBLAS", "oneDNN", "own loops"};
+constexpr const char* names[ways] = {"openblas", "onednn", "loops", "matmul"};
+constexpr const char* titles[ways] = {"OpenBLAS", "oneDNN", "own loops", "oneDNN matmul"};
+constexpr Way others[] = {Way::onednn, Way::loops, Way::matmul};  // than OpenBLAS
 
 std::string value_of(const char* variable) {
     const char* value = std::getenv(variable);
@@ -35,6 +36,27 @@ bool has_bf16_units() { return __builtin_cpu_supports("avx512bf16"); }
 bool has_bf16_units() { return false; }
 #endif
 
+// f32, as gemm(). OpenBLAS computes what another way does not, or what is too small for it.
+void multiply(Way way, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
+              const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c,
+              int64_t ldc) {
+    constexpr int64_t without_packing = 1'000'000;  // in OpenBLAS
+    if (way == Way::matmul && large(m, n, k) && alpha == 1 && (beta == 0 || beta == 1))
+        return onednn::matmul(trans_a, trans_b, m, n, k, beta == 1, a, lda, b, ldb, c, ldc);
+    const bool onednn = way == Way::onednn && m * n * k > without_packing;
+    (onednn ? onednn::gemm : blas::gemm<float>)(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb,
+                                                beta, c, ldc);
+}
+
+MultiplyFn multiplier(Way way) {
+    switch (way) {
+        case Way::onednn: return onednn::multiply;
+        case Way::matmul: return onednn::multiply_by_matmul;
+        case Way::loops: return multiply_by_loops;
+        default: return nullptr;
+    }
+}
+
 // GFLOP/s of one thread with each implementation; 0: not usable.
 struct Rates {
     std::array<double, ways> f32{}, bf16{};
@@ -46,9 +68,9 @@ public:
     Rates run() {
         Rates out;
         for (int round = 0; round < rounds; ++round)  // in turns, as other programs may disturb
-            for (Way way : {Way::openblas, Way::onednn, Way::loops}) {
-                update(out.f32, way, false);
-                update(out.bf16, way, true);
+            for (int way = 0; way < ways; ++way) {
+                update(out.f32, Way(way), false);
+                update(out.bf16, Way(way), true);
             }
         return out;
     }
@@ -64,13 +86,12 @@ private:
         rate = std::max(rate, 2e-9 * double(m * n * k) / std::max(seconds.count(), 1e-9));
     }
     void multiply_f32(Way way) {
-        (way == Way::onednn ? onednn::gemm : blas::gemm<float>)(false, true, m, n, k, 1, a.data(),
-                                                                k, b.data(), k, 0, c.data(), n);
+        multiply(way, false, true, m, n, k, 1, a.data(), k, b.data(), k, 0, c.data(), n);
     }
     void multiply_bf16(Way way) {
         const Operands o{false, true, m, n, k, a16.data(), k, b16.data(), k};
         const Epilogue epilogue{nullptr, nullptr, keep_sums};
-        (way == Way::onednn ? onednn::multiply : multiply_by_loops)(o, epilogue);
+        multiplier(way)(o, epilogue);
     }
 
     static constexpr int rounds = 4;
@@ -119,7 +140,7 @@ void write_rates(const fs::path& path, const std::string& key, const Rates& rate
 
 Rates rates_of_machine() {
     Rates rates;
-    const std::string key = "products 3, " + processor_and_libraries();
+    const std::string key = "products 4, " + processor_and_libraries();
     const fs::path path = file_of_rates(key);
     if (!path.empty() && read_rates(path, key, &rates)) return rates;
     rates = Measurement().run();
@@ -134,7 +155,7 @@ Rates rates_of_machine() {
 Way fastest(const std::array<double, ways>& rates) {
     constexpr double nearly = 0.95;
     Way best = Way::openblas;
-    for (Way way : {Way::onednn, Way::loops})
+    for (Way way : others)
         if (rates[size_t(way)] * (way == Way::onednn ? 1 / nearly : nearly) > rates[size_t(best)])
             best = way;
     return best;
@@ -154,7 +175,7 @@ std::string listed(const char* dtype, const std::array<double, ways>& rates) {
 
 Choice measured_choice() {
     Rates rates = rates_of_machine();
-    for (Way way : {Way::onednn, Way::loops}) {  // the file may say anything
+    for (Way way : others) {  // the file may say anything
         if (!why_unusable(way, false).empty()) rates.f32[size_t(way)] = 0;
         if (!why_unusable(way, true).empty()) rates.bf16[size_t(way)] = 0;
     }
@@ -175,10 +196,10 @@ Choice make_choice() {
     const auto* const name = std::find(names, names + ways, wanted);
     if (name == names + ways)
         throw std::runtime_error("NNLUA_PRODUCTS is '" + wanted +
-                                 "'; it can be auto, openblas, onednn or loops");
+                                 "'; it can be auto, openblas, onednn, matmul or loops");
     const Way way = Way(name - names);
     const std::string problem = why_unusable(way, true);
-    if (!problem.empty() && !(way == Way::onednn && why_unusable(way, false).empty()))
+    if (!problem.empty() && !why_unusable(way, false).empty())
         throw std::runtime_error("NNLUA_PRODUCTS is '" + wanted +
                                  "', but this is not possible: " + problem);
     const auto or_openblas = [way](bool bf16) {
@@ -214,25 +235,17 @@ std::string why_unusable(Way way, bool bf16) {
     if (way == Way::openblas) return "";
     if (bf16 && !has_bf16_units()) return "the processor has no AVX-512 BF16";
     if (way == Way::onednn) return onednn::why_unusable();
+    if (way == Way::matmul) return onednn::why_matmul_unusable(bf16);
     if (!bf16) return "own loops multiply bf16 only";
     return loops_built() ? "" : "the program was built without them";
 }
 
-// Below a million products OpenBLAS needs no packing.
 void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
           int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
-    const bool onednn = choice().f32 == Way::onednn && m * n * k > 1'000'000;
-    (onednn ? onednn::gemm : blas::gemm<float>)(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb,
-                                                beta, c, ldc);
+    multiply(choice().f32, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-MultiplyFn bf16_multiply() {
-    switch (choice().bf16) {
-        case Way::onednn: return onednn::multiply;
-        case Way::loops: return multiply_by_loops;
-        default: return nullptr;
-    }
-}
+MultiplyFn bf16_multiply() { return multiplier(choice().bf16); }
 
 std::string description() {
     const Choice& c = choice();

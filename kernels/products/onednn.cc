@@ -27,6 +27,8 @@ using GemmFn = int (*)(char trans_a, char trans_b, int64_t m, int64_t n, int64_t
 
 struct Library {
     std::string problem, version;
+    void* handle = nullptr;
+    int major = 0;
     GemmFn<float> sgemm = nullptr;
     GemmFn<uint16_t> bf16_gemm = nullptr;
     void (*set_threads)(int) = nullptr;  // OpenMP's, for the calling thread; absent if sequential
@@ -52,6 +54,7 @@ Library open_library() {
         out.problem = "it cannot be loaded (" + error + "); on Debian: apt install libdnnl2";
         return out;
     }
+    out.handle = handle;
     const auto version = reinterpret_cast<const Version* (*)()>(dlsym(handle, "dnnl_version"));
     out.sgemm = reinterpret_cast<GemmFn<float>>(dlsym(handle, "dnnl_sgemm"));
     out.bf16_gemm = reinterpret_cast<GemmFn<uint16_t>>(dlsym(handle, "dnnl_gemm_bf16bf16f32"));
@@ -61,6 +64,7 @@ Library open_library() {
         return out;
     }
     const Version& v = *version();
+    out.major = v.major;
     const bool sequential = v.cpu_runtime == runtime_sequential;
     if (!sequential && !(v.cpu_runtime == runtime_openmp && out.set_threads))
         out.problem = "its threads cannot be limited to one per worker; builds with OpenMP can";
@@ -75,12 +79,16 @@ const Library& library() {
     return opened;
 }
 
-// oneDNN would compute with a team of OpenMP threads. OpenMP keeps their number per calling thread.
+}  // namespace
+
+// OpenMP keeps the number of threads per calling thread.
 void compute_alone() {
     static thread_local bool done = false;
     if (!done && library().set_threads) library().set_threads(1);
     done = true;
 }
+
+namespace {
 
 template <class T>
 void call(GemmFn<T> gemm, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
@@ -94,7 +102,18 @@ void call(GemmFn<T> gemm, bool trans_a, bool trans_b, int64_t m, int64_t n, int6
                                  std::to_string(status) + "; NNLUA_PRODUCTS=openblas avoids it");
 }
 
-// A block's sums, aligned; one per thread, never freed before the thread ends.
+}  // namespace
+
+std::string why_unusable() { return library().problem; }
+void* find(const char* name) { return library().handle ? dlsym(library().handle, name) : nullptr; }
+int major_version() { return library().major; }
+std::string version() { return library().version; }
+
+void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
+          int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
+    call(library().sgemm, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
 float* scratch(int64_t count) {
     static thread_local std::unique_ptr<float, decltype(&std::free)> memory(nullptr, std::free);
     static thread_local int64_t size = 0;
@@ -107,36 +126,12 @@ float* scratch(int64_t count) {
     return memory.get();
 }
 
-}  // namespace
-
-std::string why_unusable() { return library().problem; }
-std::string version() { return library().version; }
-
-void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
-          int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
-    call(library().sgemm, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-}
-
-// Blocks of 1 MB: the sums stay in the L2 cache, and packing A again for each block of columns
-// costs a few percent. Without an epilogue the library chooses its own blocks.
 void multiply(const products::Operands& o, const products::Epilogue& epilogue) {
-    constexpr int64_t scratch_rows = 512, scratch_cols = 512;
-    const bool whole = epilogue.sums;
-    const int64_t most_rows = whole ? o.m : std::min(scratch_rows, o.m);
-    const int64_t most_cols = whole ? o.n : std::min(scratch_cols, o.n);
-    float* const c = whole ? epilogue.sums : scratch(most_rows * most_cols);
-    const int64_t ld = whole ? epilogue.ld : most_cols;
-    for (int64_t i = 0; i < o.m; i += most_rows)
-        for (int64_t j = 0; j < o.n; j += most_cols) {
-            const products::Block block{
-                i, j, std::min(most_rows, o.m - i), std::min(most_cols, o.n - j), c, ld};
-            if (epilogue.start) epilogue.start(epilogue.context, block);
-            if (o.k > 0)
-                call(library().bf16_gemm, o.trans_a, o.trans_b, block.rows, block.cols, o.k, 1.0f,
-                     o.a + (o.trans_a ? i : i * o.lda), o.lda, o.b + (o.trans_b ? j * o.ldb : j),
-                     o.ldb, epilogue.start ? 1.0f : 0.0f, c, ld);
-            epilogue.finish(epilogue.context, block);
-        }
+    multiply_by_blocks(
+        o, epilogue, [&](const products::Block& block, const uint16_t* a, const uint16_t* b) {
+            call(library().bf16_gemm, o.trans_a, o.trans_b, block.rows, block.cols, o.k, 1.0f, a,
+                 o.lda, b, o.ldb, epilogue.start ? 1.0f : 0.0f, block.c, block.ld);
+        });
 }
 
 }  // namespace nn::onednn

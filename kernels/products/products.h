@@ -43,10 +43,13 @@ inline void keep_sums(void*, const Block&) {}  // for start() and finish()
 // Computes all blocks on the calling thread, in an order that depends on the shapes alone.
 using MultiplyFn = void (*)(const Operands& operands, const Epilogue& epilogue);
 
-// The implementations. `loops` are ours (avx512.cc), for bf16 alone. With openblas, bf16 operands
-// are converted to f32.
-enum class Way : uint8_t { openblas, onednn, loops };
-constexpr int ways = 3;
+// The implementations. `onednn` is its gemm; `matmul` is its primitive of that name, for large
+// products. `loops` are ours (avx512.cc), for bf16 alone. With openblas, bf16 operands are
+// converted to f32.
+enum class Way : uint8_t { openblas, onednn, loops, matmul };
+constexpr int ways = 4;
+// Whether a product is worth a call with fixed costs: of 1 us, a hundredth of 10 GFLOP at most.
+constexpr bool large(int64_t m, int64_t n, int64_t k) { return m * n * k >= 4'000'000; }
 const char* way_name(Way way);
 
 // How products are computed, and the reason, as a person reads it.

@@ -24,8 +24,9 @@ Case plain_case(int64_t m, int64_t n, int64_t k, int trans, double beta, int epi
 
 TEST_CASE("every implementation of products gives the plain product", "[sweep]") {
     Random random(11);
-    const int64_t sizes[][3] = {{13, 1, 1},    {14, 32, 2},   {15, 33, 3},   {29, 65, 769},
-                                {561, 40, 70}, {20, 530, 33}, {64, 16, 800}, {120, 97, 129}};
+    const int64_t sizes[][3] = {{13, 1, 1},    {14, 32, 2},    {15, 33, 3},
+                                {29, 65, 769}, {561, 40, 70},  {20, 530, 33},
+                                {64, 16, 800}, {120, 97, 129}, {150, 170, 190}};
     each_way([&](const Variant& v) {
         for (const auto& size : sizes)
             for (int trans = 0; trans < 4; ++trans)
@@ -80,6 +81,7 @@ TEST_CASE("epilogues work with every implementation of products") {
         check_case(v, plain_case(600, 530, 40, 2, 0, 2), random);
         check_slope_case(v, plain_case(570, 140, 33, 0, 0, 3), random);
         check_slope_case(v, plain_case(65, 530, 64, 0, 1, 3, 8), random);
+        check_slope_case(v, plain_case(230, 530, 64, 0, 0, 3, 8), random);
         for (int32_t activation : {nn_glu_silu, nn_glu_gelu, nn_glu_gelu_exact}) {
             check_glu_case(v, plain_case(570, 140, 33, 0, 0, 4), activation, 0, random);
             check_glu_case(v, plain_case(65, 530, 64, 0, 1, 4), activation, 8, random);
@@ -136,5 +138,6 @@ TEST_CASE("own loops are usable where the processor has AVX-512 BF16, oneDNN whe
     CHECK(products::why_unusable(Way::loops, false) == "own loops multiply bf16 only");
     CHECK(products::why_unusable(Way::openblas, true) == "");
     CHECK(products::why_unusable(Way::onednn, false) == onednn::why_unusable());
+    CHECK(products::why_unusable(Way::matmul, false) == onednn::why_unusable());
     if (onednn::why_unusable().empty()) CHECK(onednn::version().find("oneDNN ") == 0);
 }

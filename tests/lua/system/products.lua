@@ -23,7 +23,7 @@ t.case("the measurement is made once, kept, and decides", function()
   local first = version(setting)
   local _, path = t.shell(("ls %s/nnlua/products-*"):format(cache))
   path = path:match "^[^\n]+"
-  t.check(first:find "^f32 %a+, bf16 [%a ]+ %(measured, GFLOP/s of a core: f32 OpenBLAS %d+", first)
+  t.check(first:find "^f32 [%a ]+, bf16 [%a ]+ %(measured, GFLOP/s of a core: f32 OpenBLAS %d+", first)
   local kept = text_of(path)
   t.same(version(setting), first)
   t.same(text_of(path), kept)
@@ -39,13 +39,16 @@ t.case("the measurement is made once, kept, and decides", function()
   local onednn = first:find "oneDNN %d" and "oneDNN"
   local loops = first:find "own loops %d" and "own loops"
   local function chosen(rates)
-    return with_rates(key .. rates):match "^f32 (%a+), bf16 ([%a ]+) %("
+    return with_rates(key .. rates):match "^f32 ([%a ]+), bf16 ([%a ]+) %("
   end
-  t.same({chosen "300 100 0\n10 20 30\n"}, {"OpenBLAS", loops or "OpenBLAS"})
-  t.same({chosen "300 400 0\n10 31 30\n"}, {onednn or "OpenBLAS",
+  local matmul = first:find "f32 [^;]*oneDNN matmul %d" and "oneDNN matmul"
+  t.same({chosen "300 100 0 0\n10 20 30 0\n"}, {"OpenBLAS", loops or "OpenBLAS"})
+  t.same({chosen "300 400 0 0\n10 31 30 0\n"}, {onednn or "OpenBLAS",
                                              loops and (onednn or loops) or "OpenBLAS"})
-  t.same({chosen "300 290 0\n10 0 0\n"}, {onednn or "OpenBLAS", "OpenBLAS"})
-  for _, damaged in ipairs {"", key, key .. "1 2 3\n4 nan", "products 0\n1 2 3\n4 5 6\n"} do
+  t.same({chosen "300 290 0 0\n10 0 0 0\n"}, {onednn or "OpenBLAS", "OpenBLAS"})
+  t.same(chosen "300 400 0 419\n10 0 0 0\n", onednn or "OpenBLAS")
+  t.same(chosen "300 400 0 430\n10 0 0 0\n", matmul or onednn or "OpenBLAS")
+  for _, damaged in ipairs {"", key, key .. "1 2 3 4\n5 nan", "products 0\n1 2 3\n4 5 6\n"} do
     with_rates(damaged)                                    -- measures again
     t.same(text_of(path):match "^[^\n]*\n", key)
     t.check(text_of(path):find "^[^\n]*\n%d+%.?%d* [%d. ]+\n$", text_of(path))
@@ -58,7 +61,7 @@ t.case("NNLUA_PRODUCTS chooses, and an unknown word is an error", function()
   t.same(version "NNLUA_ISA=baseline", "f32 OpenBLAS, bf16 OpenBLAS (NNLUA_ISA=baseline)")
   local status, output = t.shell "NNLUA_PRODUCTS=mkl $NNLUA -e 'print(nn.ones(2):sum())'"
   t.same(status, 1)
-  local message = "NNLUA_PRODUCTS is 'mkl'; it can be auto, openblas, onednn or loops"
+  local message = "NNLUA_PRODUCTS is 'mkl'; it can be auto, openblas, onednn, matmul or loops"
   t.check(output:find(message, 1, true), output)
   local _, health = t.shell "NNLUA_PRODUCTS=openblas $NNLUA --health"
   t.check(health:find("bf16 OpenBLAS (NNLUA_PRODUCTS=openblas)\n        -> unset NNLUA_PRODUCTS", 1,
@@ -94,7 +97,7 @@ local function losses(text)
 end
 
 local reference = losses((bits("openblas", 1)))
-for _, way in ipairs {"openblas", "onednn", "loops"} do
+for _, way in ipairs {"openblas", "onednn", "matmul", "loops"} do
   t.case(way .. " gives the same bits with 1, 2 and 3 workers, near those of OpenBLAS", function()
     local one, status = bits(way, 1)
     if status ~= 0 and one:find "is not possible" then return end
