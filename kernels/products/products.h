@@ -60,7 +60,7 @@ struct Choice {
 };
 
 // Made at the first call: as NNLUA_PRODUCTS says, else by the measurement in the user's cache, else
-// by a new one, which takes about 0.1 s. Throws std::runtime_error if NNLUA_PRODUCTS names what
+// by a new one, which takes about 0.3 s. Throws std::runtime_error if NNLUA_PRODUCTS names what
 // this machine cannot use.
 const Choice& choice();
 void choose(const Choice& choice);  // sets choice(); no product may be running
