@@ -67,6 +67,18 @@ template <class A> static inline void row_fill(A* y, int64_t n, A value) {
     simd_for(n, [=](int64_t j) { y[j] = value; });
 }
 
+// The sum of x, whose upper half is added to its lower half until one is left. Each step has a
+// constant length: otherwise the compiler adds element by element.
+template <int64_t lanes, class A> [[gnu::always_inline]] static inline A fold(A* x) {
+    if constexpr (lanes > 1) {
+        constexpr int64_t half = lanes / 2;
+#pragma omp simd
+        for (int64_t i = 0; i < half; ++i) x[i] += x[i + half];
+        return fold<half>(x);
+    }
+    return x[0];
+}
+
 // out[r] += alpha x . y_r for `rows` (up to 4) rows of y, `stride` apart. Each sum is kept in the
 // lanes of a vector, in the same order for every instruction set. `more`: the next rows follow
 // these; prefetching them gives an eighth more bandwidth.
@@ -92,11 +104,7 @@ static inline void add_dots(const Acc<T>* x, const T* y, int64_t stride, int64_t
         a[i] += x[l] * Acc<T>(y[l]), b[i] += x[l] * Acc<T>(y1[l]);
         c[i] += x[l] * Acc<T>(y2[l]), d[i] += x[l] * Acc<T>(y3[l]);
     }
-    for (int64_t half = lanes / 2; half > 0; half /= 2)
-#pragma omp simd
-        for (int64_t i = 0; i < half; ++i)
-            a[i] += a[i + half], b[i] += b[i + half], c[i] += c[i + half], d[i] += d[i + half];
-    const Acc<T> sums[] = {a[0], b[0], c[0], d[0]};
+    const Acc<T> sums[] = {fold<lanes>(a), fold<lanes>(b), fold<lanes>(c), fold<lanes>(d)};
     for (int64_t r = 0; r < rows; ++r) out[r] += alpha * sums[r];
 }
 
