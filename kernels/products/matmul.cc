@@ -37,6 +37,12 @@ void check(int status, const char* what) {
 
 using Dims = std::array<int64_t, 12>;  // DNNL_MAX_NDIMS
 
+// Called by name, because their types differ.
+constexpr std::array structure_functions = {"dnnl_matmul_desc_init", "dnnl_primitive_desc_create",
+                                            "dnnl_post_ops_append_sum"};
+constexpr std::array handle_functions = {"dnnl_matmul_primitive_desc_create",
+                                         "dnnl_memory_desc_destroy", "dnnl_post_ops_append_sum"};
+
 struct Interface {
     bool structures = major_version() < 3;
     int (*engine_create)(Handle*, int kind, size_t index);
@@ -54,6 +60,7 @@ struct Interface {
     int (*destroy_memory)(Handle);
     int (*destroy_attributes)(Handle);
     int (*destroy_operations)(Handle);
+    int (*destroy_stream)(Handle);
     Handle engine = nullptr;
     bool complete = true;
 
@@ -78,6 +85,9 @@ struct Interface {
         load(destroy_memory, "dnnl_memory_destroy");
         load(destroy_attributes, "dnnl_primitive_attr_destroy");
         load(destroy_operations, "dnnl_post_ops_destroy");
+        load(destroy_stream, "dnnl_stream_destroy");
+        for (const char* name : structures ? structure_functions : handle_functions)
+            complete = complete && find(name);
         complete = complete && engine_create(&engine, cpu, 0) == 0;
     }
 };
@@ -150,8 +160,10 @@ public:
         check(lib.memory_create(c_.out(), c.get(), lib.engine, nullptr), "bind a matrix");
     }
     void run(const void* a, const void* b, float* c) const {
-        static thread_local const Handle stream = new_stream();
         const Interface& lib = library();
+        static thread_local Object stream(lib.destroy_stream);
+        if (!stream)
+            check(lib.stream_create(stream.out(), lib.engine, in_order), "create a stream");
         check(lib.set_data(a_, const_cast<void*>(a)), "bind a matrix");
         check(lib.set_data(b_, const_cast<void*>(b)), "bind a matrix");
         check(lib.set_data(c_, c), "bind a matrix");
@@ -160,11 +172,6 @@ public:
     }
 
 private:
-    static Handle new_stream() {
-        Handle out;
-        check(library().stream_create(&out, library().engine, in_order), "create the stream");
-        return out;
-    }
     static void add_to_destination(Handle attributes) {
         Object sum(library().destroy_operations);
         check(library().operations_create(sum.out()), "create the sum");
