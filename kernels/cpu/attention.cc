@@ -34,13 +34,15 @@ template <class T> struct Forward {
           qkv_k(call.input<T>(4)),
           bias(call.input<T>(6)),
           units(units_for<T>(tile.dim)) {
-        tile.whole = units;
+        tile.uses_hidden = units;
         const int64_t keys_size = units ? 0 : tile.p.k_len * tile.ld;
-        const int64_t rows_size = query_block * tile.ld, block = query_block * tile.key_block;
+        const int64_t rows_size = query_block * tile.ld, loaded = units ? 0 : rows_size;
+        const int64_t block = query_block * tile.key_block;
         const int64_t distances = bias ? DistanceBias<A>::size(tile) : 0;
-        A* at =
-            scratch.get<A>(2 * keys_size + 3 * rows_size + 2 * block + 2 * query_block + distances);
-        for (A** array : {&query, &query_t, &out}) *array = at, at += rows_size;
+        A* at = scratch.get<A>(2 * keys_size + 2 * loaded + rows_size + 2 * block +
+                               2 * query_block + distances);
+        for (A** array : {&query, &query_t}) *array = at, at += loaded;
+        out = at, at += rows_size;
         for (A** array : {&m, &l}) *array = at, at += query_block;
         for (A** array : {&keys, &values}) *array = at, at += keys_size;
         weights = at;
@@ -123,8 +125,13 @@ template <class T> void drop_weights(const Forward<T>& f, const Block& at) {
     alignas(64) uint8_t keep[max_key_block * query_block];
     dropout_mask(f.tile, at, keep);
     const A scale = A(1 / (1 - f.tile.p.dropout));
-    for (int64_t j = 0; j < at.keys * query_block; j += query_block)
-        simd_for(at.rows, [&](int64_t i) { f.weights[j + i] *= keep[j + i] ? scale : A(0); });
+    for (int64_t j = 0; j < at.keys; ++j) {
+        const Range lanes = at.seen(f.tile, j);
+        A* const w = f.weights + j * query_block + lanes.begin;
+        const uint8_t* const kept = keep + j * query_block + lanes.begin;
+        simd_for(std::min(lanes.end, at.rows) - lanes.begin,
+                 [=](int64_t i) { w[i] *= kept[i] ? scale : A(0); });
+    }
 }
 
 template <class T> void finish_block(const Forward<T>& f, const Block& at) {

@@ -21,7 +21,7 @@ struct Tile {
     Indices mask;
     int64_t dim = p.head_dim, key_block = p.head_dim <= 96 ? max_key_block : 64;
     int64_t ld = padded(dim);  // of a head's rows in scratch
-    bool whole = false;        // units compute and use the scores of all queries and keys
+    bool uses_hidden = false;  // units also use the scores that the mask hides
     int64_t packed = (p.heads + 2 * p.kv_heads) * dim;  // the width of a row of qkv
     int64_t q_width = p.cross ? p.heads * dim : packed;
     int64_t kv_width = p.cross ? 2 * p.kv_heads * dim : packed;
@@ -63,7 +63,7 @@ struct Block {
     // Whole vectors of lanes around the queries that see key j or another of its group of rows: of
     // a block of scores, only these lanes are computed and used.
     Range seen(const Tile& tile, int64_t j) const {
-        if (tile.whole) return {0, lanes};
+        if (tile.uses_hidden) return {0, lanes};
         const int64_t first = j / row_group * row_group;
         const int64_t last = std::min(first + row_group, keys) - 1;
         const int64_t begin = masked(tile, first) / lane_multiple * lane_multiple;
@@ -101,14 +101,14 @@ void prefetch(const T* x, int64_t stride, int64_t row, int64_t len, int64_t dim)
         __builtin_prefetch(ahead + byte, write);
 }
 
-// out (len, padded(dim)) = scale x, with zeros behind each row; the rows of x are `stride` apart.
+// out (len, padded(dim)) = scale x, with zeros after each row; the rows of x are `stride` apart.
 template <class T, class A>
 void load(const T* x, int64_t stride, int64_t len, int64_t dim, A scale, A* out) {
     const int64_t ld = padded(dim);
     for (int64_t i = 0; i < len; ++i, x += stride, out += ld) {
         prefetch<0>(x, stride, i, len, dim);
         simd_for(dim, [=](int64_t d) { out[d] = A(x[d]) * scale; });
-        if (dim < ld) row_fill(out + dim, ld - dim, A(0));  // a call of memset
+        if (dim < ld) row_fill(out + dim, ld - dim, A(0));  // no empty call of memset
     }
 }
 
@@ -117,7 +117,8 @@ template <class A> void transpose(const A* x, int64_t ld, int64_t len, int64_t l
     for (int64_t d = 0; d < ld; d += lane_multiple) {
         A* const rows = out + d * query_block;
         for (int64_t i = 0; i < len; ++i)
-            for (int64_t e = 0; e < lane_multiple; ++e) rows[e * query_block + i] = x[i * ld + d + e];
+            for (int64_t e = 0; e < lane_multiple; ++e)
+                rows[e * query_block + i] = x[i * ld + d + e];
         for (int64_t e = 0; e < lane_multiple; ++e)
             row_fill(rows + e * query_block + len, lanes - len, A(0));
     }
@@ -135,9 +136,9 @@ void store(const A* from, A scale, bool overwrite, T* x, int64_t stride, int64_t
     }
 }
 
-// The products without units, for the queries and keys that see each other. Scratch matrices: keys
-// and values (k_len, dim), queries (rows, dim), transposed (dim, query_block); scores and weights
-// (keys, query_block).
+// The products without units, for the queries and keys that see each other. Scratch matrices, with
+// dim padded to tile.ld: keys and values (k_len, dim), queries (rows, dim), transposed (dim,
+// query_block); scores and weights (keys, query_block).
 
 // scores = keys queries
 template <class A>

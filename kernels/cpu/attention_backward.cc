@@ -39,7 +39,7 @@ template <class T> struct Backward {
           bias(call.input<T>(8)),
           dbias(call.operand<A>(9)),
           units(units_for<T>(tile.dim)) {
-        tile.whole = units;
+        tile.uses_hidden = units;
         const int64_t keys_size = tile.p.k_len * tile.ld, rows_size = query_block * tile.ld;
         const int64_t block = query_block * tile.key_block, loaded = units ? 0 : keys_size;
         const int64_t distances = bias ? DistanceBias<A>::size(tile) : 0;
@@ -156,17 +156,17 @@ template <class T> void multiply_keys(const Backward<T>& g, const Block& at) {
 template <class T> void add_gradients(const Backward<T>& g, const Block& at) {
     if constexpr (std::is_same_v<T, bf16>)
         if (g.units) {
-            const int64_t n = at.keys, rows = at.rows, dim = g.tile.dim, ld = query_block;
-            const int64_t offset = at.k0 * dim;
-            row_convert(g.weights, n * ld, g.rounded);
-            row_convert(g.dscores, n * ld, g.rounded_dscores);
+            const int64_t n = at.keys, rows = at.rows, dim = g.tile.dim, ld = g.tile.ld;
+            const int64_t offset = at.k0 * ld;
+            row_convert(g.weights, n * query_block, g.rounded);
+            row_convert(g.dscores, n * query_block, g.rounded_dscores);
             const UnitProduct add{g.units, 1, true};
-            add(n, dim, rows, {g.rounded, ld}, {g.dout + g.out_offset(at), g.out_stride()},
-                g.dv + offset, dim);
-            add(n, dim, rows, {g.rounded_dscores, ld}, {g.query_at(at), g.tile.q_width},
-                g.dk + offset, dim);
-            return add(rows, dim, n, {g.rounded_dscores, ld, true},
-                       {g.tile.keys(g.qkv_k, at), g.tile.kv_width}, g.dq, dim);
+            add(n, dim, rows, {g.rounded, query_block}, {g.dout + g.out_offset(at), g.out_stride()},
+                g.dv + offset, ld);
+            add(n, dim, rows, {g.rounded_dscores, query_block}, {g.query_at(at), g.tile.q_width},
+                g.dk + offset, ld);
+            return add(rows, dim, n, {g.rounded_dscores, query_block, true},
+                       {g.tile.keys(g.qkv_k, at), g.tile.kv_width}, g.dq, ld);
         }
     add_by_key(g.tile, at, g.weights, g.dout_rows, g.dv);
     add_by_key(g.tile, at, g.dscores, g.query, g.dk);

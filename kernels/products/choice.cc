@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* names[ways] = {"openblas", "onednn", "loops", "matmul"};
 constexpr const char* titles[ways] = {"OpenBLAS", "oneDNN", "own loops", "oneDNN matmul"};
-constexpr Way others[] = {Way::onednn, Way::loops, Way::matmul};  // than OpenBLAS
+constexpr Way besides_openblas[] = {Way::onednn, Way::loops, Way::matmul};
 
 std::string value_of(const char* variable) {
     const char* value = std::getenv(variable);
@@ -44,7 +44,8 @@ void multiply(Way way, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t
               const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c,
               int64_t ldc) {
     constexpr int64_t without_packing = 1'000'000;  // in OpenBLAS
-    if (way == Way::matmul && large(m, n, k) && alpha == 1 && (beta == 0 || beta == 1))
+    if (way == Way::matmul && large_enough_for_matmul(m, n, k) && alpha == 1 &&
+        (beta == 0 || beta == 1))
         return onednn::matmul(trans_a, trans_b, m, n, k, beta == 1, a, lda, b, ldb, c, ldc);
     const bool onednn = way == Way::onednn && m * n * k > without_packing;
     (onednn ? onednn::gemm : blas::gemm<float>)(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb,
@@ -67,12 +68,13 @@ struct Rates {
 
 // The products of layers: the result, the gradient of the input and that of the weight, for a layer
 // of GPT-2 and the two of a small MLP. Libraries differ by up to a third in some of them, such as
-// with rows that are a power of two apart, but only if the operands come from memory, as in a step.
+// with rows that are a power of two apart. These differences show only with operands that are not
+// in the L2 cache, as in a training step.
 class Measurement {
 public:
     Rates run() {
         for (int round = 0; round < rounds; ++round)  // in turns, as other programs may disturb
-            for (int shape = 0; shape < shapes; ++shape)
+            for (int shape = 0; shape < shape_count; ++shape)
                 for (int way = 0; way < ways; ++way)
                     for (const bool bf16 : {false, true}) update(shape, Way(way), bf16);
         return {rates(seconds_[0]), rates(seconds_[1])};
@@ -83,8 +85,8 @@ private:
         bool trans_a, trans_b;
         int64_t m, n, k;
     };
-    static constexpr int rounds = 4, shapes = 9;
-    static constexpr Shape of_shapes[shapes] = {
+    static constexpr int rounds = 4, shape_count = 9;
+    static constexpr Shape shapes[shape_count] = {
         {false, true, 256, 768, 768}, {false, false, 256, 768, 768}, {true, false, 768, 768, 256},
         {false, true, 384, 512, 128}, {false, false, 384, 128, 512}, {true, false, 512, 128, 384},
         {false, true, 384, 128, 512}, {false, false, 384, 512, 128}, {true, false, 128, 512, 384}};
@@ -94,55 +96,59 @@ private:
         if (!why_unusable(way, bf16).empty()) return;
         if (bf16 && way == Way::openblas) return;  // chosen only if nothing else is usable
         const auto start = std::chrono::steady_clock::now();
-        bf16 ? multiply_bf16(of_shapes[shape], way) : multiply_f32(of_shapes[shape], way);
+        bf16 ? multiply_bf16(shapes[shape], way) : multiply_f32(shapes[shape], way);
         const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
         double& best = seconds_[bf16][size_t(shape)][size_t(way)];
         best = best == 0 ? taken.count() : std::min(best, taken.count());
     }
     // The geometric mean of the rates of all shapes.
-    static std::array<double, ways> rates(const std::array<Seconds, shapes>& seconds) {
+    static std::array<double, ways> rates(const std::array<Seconds, shape_count>& seconds) {
         std::array<double, ways> out{};
         for (size_t way = 0; way < ways; ++way) {
             if (seconds[0][way] == 0) continue;
             double sum = 0;
-            for (size_t i = 0; i < shapes; ++i) {
-                const Shape& s = of_shapes[i];
+            for (size_t i = 0; i < shape_count; ++i) {
+                const Shape& s = shapes[i];
                 sum += std::log(2e-9 * double(s.m * s.n * s.k) / std::max(seconds[i][way], 1e-9));
             }
-            out[way] = std::exp(sum / shapes);
+            out[way] = std::exp(sum / shape_count);
         }
         return out;
     }
     void multiply_f32(const Shape& s, Way way) {
-        float* const a = next(s);
-        float *const b = a + s.m * s.k, *const c = b + s.n * s.k;
+        const float *const a = next(s.m * s.k, operands_), *const b = next(s.n * s.k, operands_);
+        float* const c = next(s.m * s.n, results_);
         multiply(way, s.trans_a, s.trans_b, s.m, s.n, s.k, 1, a, lda(s), b, ldb(s), 0, c, s.n);
     }
     void multiply_bf16(const Shape& s, Way way) {
-        const auto* const a = reinterpret_cast<const uint16_t*>(next(s));
+        const auto* const a =
+            reinterpret_cast<const uint16_t*>(next((s.m * s.k + s.n * s.k) / 2, operands_));
         multiplier(way)({s.trans_a, s.trans_b, s.m, s.n, s.k, a, lda(s), a + s.m * s.k, ldb(s)},
                         {nullptr, nullptr, keep_sums});
     }
-    // Space for two operands and a result that is not in the caches, aligned as tiles are.
-    float* next(const Shape& s) {
-        const int64_t size = s.m * s.k + s.n * s.k + s.m * s.n;
-        at_ = at_ + size <= count ? at_ : 0;
-        return memory_.get() + std::exchange(at_, (at_ + size + 15) / 16 * 16);
-    }
-    static float* filled() {
-        constexpr float two_ones = 0x1.007f00p0f;  // 1 in bf16, twice
-        auto* const out = static_cast<float*>(std::aligned_alloc(4096, count * sizeof(float)));
-        if (!out) throw std::bad_alloc();
-        std::fill(out, out + count, two_ones);
-        return out;
+    // Numbers that are not in the L2 cache, aligned as tiles are.
+    struct Ring {
+        static constexpr int64_t size = 4 << 20;
+        std::unique_ptr<float, decltype(&std::free)> memory{filled(), std::free};
+        int64_t at = 0;
+
+        static float* filled() {
+            constexpr float two_ones = 0x1.007f00p0f;  // 1 in bf16, twice
+            auto* const out = static_cast<float*>(std::aligned_alloc(4096, size * sizeof(float)));
+            if (!out) throw std::bad_alloc();
+            std::fill(out, out + size, two_ones);
+            return out;
+        }
+    };
+    static float* next(int64_t count, Ring& ring) {
+        ring.at = ring.at + count <= Ring::size ? ring.at : 0;
+        return ring.memory.get() + std::exchange(ring.at, (ring.at + count + 15) / 16 * 16);
     }
     static int64_t lda(const Shape& s) { return s.trans_a ? s.m : s.k; }
     static int64_t ldb(const Shape& s) { return s.trans_b ? s.k : s.n; }
 
-    static constexpr int64_t count = 8 << 20;
-    std::unique_ptr<float, decltype(&std::free)> memory_{filled(), std::free};
-    int64_t at_ = 0;
-    std::array<Seconds, shapes> seconds_[2]{};  // of f32 and bf16, by shape
+    Ring operands_, results_;
+    std::array<Seconds, shape_count> seconds_[2]{};  // of f32 and bf16, by shape
 };
 
 // Empty if there is no folder for caches. Each key has a file of its own, so
@@ -197,7 +203,7 @@ Rates rates_of_machine() {
 Way fastest(const std::array<double, ways>& rates) {
     constexpr double clearly = 1.05;
     Way best = Way::openblas;
-    for (Way way : others)
+    for (Way way : besides_openblas)
         if (rates[size_t(way)] > clearly * rates[size_t(best)]) best = way;
     return best;
 }
@@ -214,17 +220,21 @@ std::string listed(const char* dtype, const std::array<double, ways>& rates) {
     return out.empty() ? "" : std::string(dtype) + " " + out;
 }
 
+// The fastest that can be used: the file may say anything. To check matmul takes time, so only what
+// would be chosen is checked.
+Way fastest_usable(std::array<double, ways>& rates, bool bf16) {
+    Way way = fastest(rates);
+    for (; !why_unusable(way, bf16).empty(); way = fastest(rates)) rates[size_t(way)] = 0;
+    return way;
+}
+
 Choice measured_choice() {
     Rates rates = rates_of_machine();
-    for (Way way : others) {  // the file may say anything
-        if (!why_unusable(way, false).empty()) rates.f32[size_t(way)] = 0;
-        if (!why_unusable(way, true).empty()) rates.bf16[size_t(way)] = 0;
-    }
-    const std::string f32 = listed("f32", rates.f32), bf16 = listed("bf16", rates.bf16);
-    const Way best_f32 = fastest(rates.f32), best_bf16 = fastest(rates.bf16);
-    return {best_f32, best_bf16,
-            "measured, GFLOP/s of a core: " + f32 + (bf16.empty() ? "" : "; " + bf16),
-            rates.f32[size_t(best_f32)], rates.bf16[size_t(best_bf16)]};
+    const Way f32 = fastest_usable(rates.f32, false), bf16 = fastest_usable(rates.bf16, true);
+    const std::string of_f32 = listed("f32", rates.f32), of_bf16 = listed("bf16", rates.bf16);
+    return {f32, bf16,
+            "measured, GFLOP/s of a core: " + of_f32 + (of_bf16.empty() ? "" : "; " + of_bf16),
+            rates.f32[size_t(f32)], rates.bf16[size_t(bf16)]};
 }
 
 Choice make_choice() {

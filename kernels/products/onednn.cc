@@ -81,7 +81,7 @@ const Library& library() {
 
 }  // namespace
 
-// OpenMP keeps the number of threads per calling thread.
+// oneDNN would compute with a team of OpenMP threads. OpenMP keeps their number per calling thread.
 void compute_alone() {
     static thread_local bool done = false;
     if (!done && library().set_threads) library().set_threads(1);

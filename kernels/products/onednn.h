@@ -17,8 +17,8 @@ void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alp
 void multiply(const products::Operands& operands, const products::Epilogue& epilogue);
 
 // By its matmul primitive (matmul.cc), for large products; multiply_by_matmul() leaves small ones
-// to multiply(). Unusable also if a product that it computes at the first call is wrong.
-std::string why_matmul_unusable(bool bf16);
+// to multiply(). It is also unusable if it computes a known product wrong.
+std::string why_matmul_unusable(bool wants_bf16);
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, bool add, const float* a,
             int64_t lda, const float* b, int64_t ldb, float* c, int64_t ldc);
 void multiply_by_matmul(const products::Operands& operands, const products::Epilogue& epilogue);
@@ -26,12 +26,12 @@ void multiply_by_matmul(const products::Operands& operands, const products::Epil
 // For these files.
 void* find(const char* name);  // a function of the library, or nullptr
 int major_version();
-void compute_alone();           // without a team of OpenMP threads, on the calling thread
+void compute_alone();           // makes the library compute on the calling thread alone
 float* scratch(int64_t count);  // aligned; one per thread, never freed before the thread ends
 
 // Calls product(block, a, b) for each block, with a and b at its first terms, and the epilogue.
 // Blocks of 1 MB: the sums stay in the L2 cache, and packing A again for each block of columns
-// costs a few percent. Without an epilogue the library chooses its own blocks.
+// costs a few percent. With `sums` the library chooses its own blocks.
 template <class Product>
 void multiply_by_blocks(const products::Operands& o, const products::Epilogue& epilogue,
                         Product product) {

@@ -48,8 +48,11 @@ using MultiplyFn = void (*)(const Operands& operands, const Epilogue& epilogue);
 // converted to f32.
 enum class Way : uint8_t { openblas, onednn, loops, matmul };
 constexpr int ways = 4;
-// Whether a product is worth a call with fixed costs: of 1 us, a hundredth of 10 GFLOP at most.
-constexpr bool large(int64_t m, int64_t n, int64_t k) { return m * n * k >= 4'000'000; }
+// Whether a product is large enough for matmul, whose calls cost about 1 us: it takes 80 us at 100
+// GFLOP/s.
+constexpr bool large_enough_for_matmul(int64_t m, int64_t n, int64_t k) {
+    return m * n * k >= 4'000'000;
+}
 const char* way_name(Way way);
 
 // How products are computed, and the reason, as a person reads it.

@@ -1,4 +1,4 @@
--- Prints the bits of a short training in bf16 and of one in f32, whose products are large enough
+-- Prints the bits of a short training in bf16 and of one in f32. Most of the products are large enough
 -- for every implementation. tests/lua/system/products.lua runs it in processes with different
 -- settings.
 
