@@ -1,6 +1,6 @@
--- Prints the bits of a short training in bf16 and of one in f32. Most of the products are large enough
--- for every implementation. tests/lua/system/products.lua runs it in processes with different
--- settings.
+-- Prints the bits of a short training in bf16 and of one in f32. Most of the products are large
+-- enough for every implementation. tests/lua/system/products.lua runs it in processes with
+-- different settings.
 
 local nn = require "nn"
 local GPT2 = require "models.gpt2"

@@ -23,7 +23,8 @@ t.case("the measurement is made once, kept, and decides", function()
   local first = version(setting)
   local _, path = t.shell(("ls %s/nnlua/products-*"):format(cache))
   path = path:match "^[^\n]+"
-  t.check(first:find "^f32 [%a ]+, bf16 [%a ]+ %(measured, GFLOP/s of a core: f32 OpenBLAS %d+", first)
+  t.check(first:find "^f32 [%a ]+, bf16 [%a ]+ %(measured, GFLOP/s of a core: f32 OpenBLAS %d+",
+          first)
   local kept = text_of(path)
   t.same(version(setting), first)
   t.same(text_of(path), kept)
