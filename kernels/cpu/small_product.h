@@ -63,7 +63,7 @@ template <int rows, class A>
         for (int v = 0; v < count; ++v) *reinterpret_cast<V*>(c + r * ldc + v * width) = sums[r][v];
 }
 
-// Likewise for rows [i, m), fewer than 2 most; c is at row 0.
+// Likewise for rows [i, m), of which there are fewer than 2 * most; c is at row 0.
 template <int most, class A>
 void multiply_rest(LeftMatrix<A> a, int64_t i, int64_t m, const A* b, int64_t ldb, Range terms,
                    bool add, A* c, int64_t ldc) {

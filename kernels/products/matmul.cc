@@ -1,5 +1,5 @@
-// Products by oneDNN's matmul primitive. On AMX it is 1.1 to 1.3 times as fast as the library's
-// gemm. A primitive is made once for each thread and shape.
+// Products by oneDNN's matmul primitive. On AMX that of version 2.6.3 is 1.1 to 1.3 times as fast
+// as the library's gemm. A primitive is made once for each thread and shape.
 #include <array>
 #include <compare>
 #include <map>

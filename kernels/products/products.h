@@ -48,8 +48,7 @@ using MultiplyFn = void (*)(const Operands& operands, const Epilogue& epilogue);
 // converted to f32.
 enum class Way : uint8_t { openblas, onednn, loops, matmul };
 constexpr int ways = 4;
-// Whether a product is large enough for matmul, whose calls cost about 1 us: it takes 80 us at 100
-// GFLOP/s.
+// Whether a product takes so long that the fixed cost of a call of matmul does not matter.
 constexpr bool large_enough_for_matmul(int64_t m, int64_t n, int64_t k) {
     return m * n * k >= 4'000'000;
 }
