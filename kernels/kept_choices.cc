@@ -86,4 +86,9 @@ int KeptChoices::find(const std::string& name, const std::function<int()>& measu
     return number;
 }
 
+std::map<std::string, int> KeptChoices::all() {
+    const std::lock_guard lock(mutex_);
+    return choices_;
+}
+
 }  // namespace nn

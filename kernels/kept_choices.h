@@ -21,6 +21,7 @@ public:
     // The number kept under this name, which has no spaces; else what measure() returns, which is
     // kept unless it is below 0. Without a writable folder only this object keeps it.
     int find(const std::string& name, const std::function<int()>& measure);
+    std::map<std::string, int> all();  // that this object knows, by name
 
 private:
     void read();

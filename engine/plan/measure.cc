@@ -190,10 +190,11 @@ constexpr std::pair<const char*, double Rates::*> named_rates[] = {{"rate f32", 
 KeptNumbers& kept() {
     static KeptNumbers instance(
         "times",
-        format("%d workers of each of %d ranks, %s, %s %s %s", host().count(Device::cpu),
+        format("%d workers of each of %d ranks, %s, %s %s%s %s", host().count(Device::cpu),
                ranks().on_host, products::processor_and_libraries().c_str(),
                products::way_name(products::choice().f32),
-               products::way_name(products::choice().bf16), value_or("NNLUA_ISA", "").c_str()));
+               products::way_name(products::choice().bf16),
+               products::choice().by_shape ? " by shape" : "", value_or("NNLUA_ISA", "").c_str()));
     return instance;
 }
 

@@ -7,6 +7,7 @@
 
 #include "engine/base/error.h"
 #include "engine/graph/passes/owners.h"
+#include "engine/graph/product_ways.h"
 #include "engine/machine/description.h"
 #include "engine/machine/host.h"
 #include "engine/machine/ranks.h"
@@ -26,18 +27,14 @@ namespace {
 // Products of another library have other last bits, so all ranks use those of rank 0.
 void agree_on_products() {
     products::Choice choice = products::choice();
-    const char mine[] = {char('0' + int(choice.f32)), char('0' + int(choice.bf16)), '\0'};
+    const char mine[] = {char('0' + int(choice.f32)), char('0' + int(choice.bf16)),
+                         char('0' + int(choice.by_shape)), '\0'};
     const std::string first = control::gather("the choice of products", mine, [] {})[0];
     if (first == mine) return;
     choice.f32 = products::Way(first.at(0) - '0'), choice.bf16 = products::Way(first.at(1) - '0');
-    for (const bool bf16 : {false, true}) {
-        const products::Way way = bf16 ? choice.bf16 : choice.f32;
-        if (const std::string problem = products::why_unusable(way, bf16); !problem.empty())
-            fail(
-                "rank 0 multiplies %s by %s, which this rank cannot: %s; set "
-                "NNLUA_PRODUCTS=openblas",
-                bf16 ? "bf16" : "f32", products::way_name(way), problem.c_str());
-    }
+    choice.by_shape = first.at(2) == '1';
+    need_way_of_first_rank(choice.f32, false);
+    need_way_of_first_rank(choice.bf16, true);
     choice.reason = "as rank 0", choice.f32_gflops = choice.bf16_gflops = 0;
     products::choose(choice);
 }

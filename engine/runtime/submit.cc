@@ -10,7 +10,9 @@
 
 #include "engine/base/error.h"
 #include "engine/base/interrupts.h"
+#include "engine/graph/product_ways.h"
 #include "engine/graph/sink.h"
+#include "engine/machine/ranks.h"
 #include "engine/memory/arena.h"
 #include "engine/profile/records.h"
 #include "engine/residency/homes.h"
@@ -219,14 +221,25 @@ void prepare_tiles_of(const Task& task) {
         handle_of(*task.tiles[i], task.modes[i] != Mode::write);
 }
 
+// With several ranks only known ways, because each rank may submit other tasks.
+std::optional<products::Way> product_way_of(const TaskArg& arg) {
+    const std::optional<products::Widths> widths = product_widths(arg);
+    if (!widths) return {};
+    if (const auto known = products::known_way(*widths); known || ranks().several()) return known;
+    idle();  // workers that poll would disturb the measurement
+    return products::fastest_way(*widths);
+}
+
 void submit_now(const Task& task) {
     const ProfileSpan span(ProfileSpan::submit, &task.arg);
     start();
+    const std::optional<products::Way> way = product_way_of(task.arg);
     ensure_awake();
     wait_for([] { return unfinished_tasks() <= max_tasks && bytes_in_flight <= max_bytes(); });
     if (tiers().exist()) prepare_tiles_of(task);
     TaskArg* arg = copy_of(task.arg);
     apply_scalar_patches(task, arg);
+    if (way) set_product_way(*arg, *way);
     for (int i = 0; i < task.handles; ++i)
         if (task.modes[i] == Mode::write)
             arg->fresh_bytes += int64_t(arena_bytes(task.tiles[i]->bytes));

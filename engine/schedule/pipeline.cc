@@ -9,6 +9,7 @@
 #include "engine/plan/plan.h"
 #include "engine/residency/homes.h"
 #include "engine/schedule/choose_activations.h"
+#include "engine/schedule/choose_ways.h"
 #include "engine/schedule/distribute_over_ranks.h"
 #include "engine/schedule/needs_plan.h"
 
@@ -44,6 +45,7 @@ constexpr Pass checks[] = {
 constexpr Pass choices[] = {
     choose_owners_on_ranks,  // which rank changes each weight
     fuse_epilogues,          // slopes of activations, into products
+    choose_product_ways,     // which library computes each product
     // computes again what there is no memory to keep
     [](Program& program) { choose_activations(program, place_trial); },
 };

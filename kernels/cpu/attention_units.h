@@ -18,7 +18,7 @@ struct Matrix {
 // whole vectors.
 template <class T> products::MultiplyFn units_for(int64_t head_dim) {
     if (!std::is_same_v<T, bf16> || head_dim % products::sums_multiple != 0) return nullptr;
-    return products::bf16_multiply();
+    return products::bf16_multiply(products::choice().bf16);
 }
 
 // c (m, n) = scale a b, with k terms a sum; with `add`, c += a b. Rows of c are `ld` apart and

@@ -58,7 +58,8 @@ struct Part {
 
 void product(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a,
              int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
-    products::gemm(trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+    products::gemm(products::choice().f32, trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb, beta, c,
+                   ldc);
 }
 void product(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double* a,
              int64_t lda, const double* b, int64_t ldb, double beta, double* c, int64_t ldc) {

@@ -77,9 +77,14 @@ void finish_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, const A
         row_convert(sum, n, c);
 }
 
+products::Way way_of(const nn_gemm_params& p, products::Way otherwise) {
+    return p.way > 0 ? products::Way(p.way - 1) : otherwise;
+}
+
 void library_gemm(const Product<float>& g, float beta, float* out) {
     const nn_gemm_params& p = g.p;
-    products::gemm(p.trans_a, p.trans_b, p.m, p.n, p.k, float(p.alpha), g.a, p.lda, g.b, p.ldb,
+    const products::Way way = way_of(p, products::choice().f32);
+    products::gemm(way, p.trans_a, p.trans_b, p.m, p.n, p.k, float(p.alpha), g.a, p.lda, g.b, p.ldb,
                    beta, out, p.ldc);
 }
 void library_gemm(const Product<double>& g, double beta, double* out) {
@@ -124,8 +129,8 @@ template <class C> void product_blocks(const Product<bf16, C>& g) {
                 const int64_t lda = p.trans_a ? rows : depth, ldb = p.trans_b ? depth : cols;
                 convert_block(g.a_at(i, l), p.lda, p.trans_a ? depth : rows, lda, a);
                 convert_block(g.b_at(l, j), p.ldb, p.trans_b ? cols : depth, ldb, b);
-                products::gemm(p.trans_a, p.trans_b, rows, cols, depth, float(p.alpha), a, lda, b,
-                               ldb, 1.0f, c, n);
+                products::gemm(products::choice().f32, p.trans_a, p.trans_b, rows, cols, depth,
+                               float(p.alpha), a, lda, b, ldb, 1.0f, c, n);
             }
             for (int64_t r = 0; r < rows; ++r) finish_row(g, i + r, j, cols, c + r * n);
         }
@@ -188,7 +193,8 @@ void product_units(const Product<bf16, C>& g, products::MultiplyFn multiply_bloc
 }
 
 template <class C> void product_bf16(const Product<bf16, C>& g) {
-    const products::MultiplyFn multiply_blocks = products::bf16_multiply();
+    const products::MultiplyFn multiply_blocks =
+        products::bf16_multiply(way_of(g.p, products::choice().bf16));
     if (multiply_blocks && g.p.alpha == 1)
         product_units(g, multiply_blocks);
     else

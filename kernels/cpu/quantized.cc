@@ -84,7 +84,7 @@ template <class T> void multiply_few_rows(const ProductOfBytes<T>& g) {
 }
 
 void multiply_numbers(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c) {
-    products::gemm(false, true, m, n, k, 1.0f, a, k, b, k, 0.0f, c, n);
+    products::gemm(products::choice().f32, false, true, m, n, k, 1.0f, a, k, b, k, 0.0f, c, n);
 }
 void multiply_numbers(int64_t m, int64_t n, int64_t k, const double* a, const double* b,
                       double* c) {

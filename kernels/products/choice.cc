@@ -3,21 +3,19 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <memory>
-#include <new>
+#include <iterator>
 #include <stdexcept>
-#include <utility>
 
 #include "kernels/blas.h"
 #include "kernels/kept_choices.h"
 #include "kernels/products/onednn.h"
+#include "kernels/products/stopwatch.h"
 
 namespace nn::products {
 namespace {
@@ -26,7 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* names[ways] = {"openblas", "onednn", "loops", "matmul"};
 constexpr const char* titles[ways] = {"OpenBLAS", "oneDNN", "own loops", "oneDNN matmul"};
-constexpr Way besides_openblas[] = {Way::onednn, Way::loops, Way::matmul};
 
 std::string value_of(const char* variable) {
     const char* value = std::getenv(variable);
@@ -39,28 +36,6 @@ bool has_bf16_units() { return __builtin_cpu_supports("avx512bf16"); }
 bool has_bf16_units() { return false; }
 #endif
 
-// f32, as gemm(). OpenBLAS computes what another way does not, or what is too small for it.
-void multiply(Way way, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
-              const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c,
-              int64_t ldc) {
-    constexpr int64_t without_packing = 1'000'000;  // in OpenBLAS
-    if (way == Way::matmul && large_enough_for_matmul(m, n, k) && alpha == 1 &&
-        (beta == 0 || beta == 1))
-        return onednn::matmul(trans_a, trans_b, m, n, k, beta == 1, a, lda, b, ldb, c, ldc);
-    const bool onednn = way == Way::onednn && m * n * k > without_packing;
-    (onednn ? onednn::gemm : blas::gemm<float>)(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb,
-                                                beta, c, ldc);
-}
-
-MultiplyFn multiplier(Way way) {
-    switch (way) {
-        case Way::onednn: return onednn::multiply;
-        case Way::matmul: return onednn::multiply_by_matmul;
-        case Way::loops: return multiply_by_loops;
-        default: return nullptr;
-    }
-}
-
 // GFLOP/s of one thread with each implementation; 0: not usable.
 struct Rates {
     std::array<double, ways> f32{}, bf16{};
@@ -68,88 +43,27 @@ struct Rates {
 
 // The products of layers: the result, the gradient of the input and that of the weight, for a layer
 // of GPT-2 and the two of a small MLP. Libraries differ by up to a third in some of them, such as
-// with rows that are a power of two apart. As in a training step, the operands are aligned as tiles
-// are, and not in the L2 cache. The difference did not show with operands at multiples of 16 bytes.
-class Measurement {
-public:
-    Rates run() {
-        for (int round = 0; round < rounds; ++round)  // in turns, as other programs may disturb
-            for (int shape = 0; shape < shape_count; ++shape)
-                for (int way = 0; way < ways; ++way)
-                    for (const bool bf16 : {false, true}) update(shape, Way(way), bf16);
-        return {rates(seconds_[0]), rates(seconds_[1])};
-    }
+// with rows that are a power of two apart.
+constexpr Product products_of_layers[] = {
+    {false, true, 256, 768, 768}, {false, false, 256, 768, 768}, {true, false, 768, 768, 256},
+    {false, true, 384, 512, 128}, {false, false, 384, 128, 512}, {true, false, 512, 128, 384},
+    {false, true, 384, 128, 512}, {false, false, 384, 512, 128}, {true, false, 128, 512, 384}};
 
-private:
-    struct Shape {
-        bool trans_a, trans_b;
-        int64_t m, n, k;
-    };
-    static constexpr int rounds = 4, shape_count = 9;
-    static constexpr Shape shapes[shape_count] = {
-        {false, true, 256, 768, 768}, {false, false, 256, 768, 768}, {true, false, 768, 768, 256},
-        {false, true, 384, 512, 128}, {false, false, 384, 128, 512}, {true, false, 512, 128, 384},
-        {false, true, 384, 128, 512}, {false, false, 384, 512, 128}, {true, false, 128, 512, 384}};
-    using Seconds = std::array<double, ways>;  // of the fastest round; 0: not measured
-
-    void update(int shape, Way way, bool bf16) {
-        if (!why_unusable(way, bf16).empty()) return;
-        if (bf16 && way == Way::openblas) return;  // chosen only if nothing else is usable
-        const auto start = std::chrono::steady_clock::now();
-        bf16 ? multiply_bf16(shapes[shape], way) : multiply_f32(shapes[shape], way);
-        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-        double& best = seconds_[bf16][size_t(shape)][size_t(way)];
-        best = best == 0 ? taken.count() : std::min(best, taken.count());
-    }
-    // The geometric mean of the rates of all shapes.
-    static std::array<double, ways> rates(const std::array<Seconds, shape_count>& seconds) {
-        std::array<double, ways> out{};
-        for (size_t way = 0; way < ways; ++way) {
-            if (seconds[0][way] == 0) continue;
-            double sum = 0;
-            for (size_t i = 0; i < shape_count; ++i) {
-                const Shape& s = shapes[i];
-                sum += std::log(2e-9 * double(s.m * s.n * s.k) / std::max(seconds[i][way], 1e-9));
-            }
-            out[way] = std::exp(sum / shape_count);
+// The geometric means of the rates of these products.
+Rates measured_rates() {
+    constexpr double root = 1.0 / double(std::size(products_of_layers));
+    Stopwatch stopwatch;
+    Rates out;
+    out.f32.fill(1), out.bf16.fill(1);
+    for (const bool bf16 : {false, true})
+        for (const Product& product : products_of_layers) {
+            const Seconds seconds = stopwatch.seconds(product, bf16, 4);
+            for (size_t way = 0; way < ways; ++way)
+                (bf16 ? out.bf16 : out.f32)[way] *=
+                    seconds[way] > 0 ? std::pow(gflop(product) / seconds[way], root) : 0;
         }
-        return out;
-    }
-    void multiply_f32(const Shape& s, Way way) {
-        const float *const a = operands_.next(s.m * s.k), *const b = operands_.next(s.n * s.k);
-        float* const c = results_.next(s.m * s.n);
-        multiply(way, s.trans_a, s.trans_b, s.m, s.n, s.k, 1, a, lda(s), b, ldb(s), 0, c, s.n);
-    }
-    void multiply_bf16(const Shape& s, Way way) {
-        const auto* const a =
-            reinterpret_cast<const uint16_t*>(operands_.next((s.m * s.k + s.n * s.k) / 2));
-        multiplier(way)({s.trans_a, s.trans_b, s.m, s.n, s.k, a, lda(s), a + s.m * s.k, ldb(s)},
-                        {nullptr, nullptr, keep_sums});
-    }
-    // More numbers than the L2 cache holds; next() returns those that were not used for longest.
-    struct Ring {
-        static constexpr int64_t size = 4 << 20;
-        std::unique_ptr<float, decltype(&std::free)> memory{filled(), std::free};
-        int64_t at = 0;
-
-        float* next(int64_t count) {
-            at = at + count <= size ? at : 0;
-            return memory.get() + std::exchange(at, (at + count + 15) / 16 * 16);
-        }
-        static float* filled() {
-            constexpr float two_ones = 0x1.007f00p0f;  // 1 in bf16, twice
-            auto* const out = static_cast<float*>(std::aligned_alloc(4096, size * sizeof(float)));
-            if (!out) throw std::bad_alloc();
-            std::fill(out, out + size, two_ones);
-            return out;
-        }
-    };
-    static int64_t lda(const Shape& s) { return s.trans_a ? s.m : s.k; }
-    static int64_t ldb(const Shape& s) { return s.trans_b ? s.k : s.n; }
-
-    Ring operands_, results_;
-    std::array<Seconds, shape_count> seconds_[2]{};  // of f32 and bf16, by shape
-};
+    return out;
+}
 
 // Empty if there is no folder for caches. Each key has a file of its own, so
 // that processes with other libraries do not replace it.
@@ -191,21 +105,11 @@ Rates rates_of_machine() {
     const std::string key = "products 4, " + processor_and_libraries();
     const fs::path path = file_of_rates(key);
     if (!path.empty() && read_rates(path, key, &rates)) return rates;
-    rates = Measurement().run();
+    rates = measured_rates();
     if (path.empty()) return rates;
     write_rates(path, key, rates);
     Rates kept;  // of another process, if that was later: all choose alike
     return read_rates(path, key, &kept) ? kept : rates;
-}
-
-// The fastest. A way must be clearly faster than those before it, so that noise of the measurement
-// seldom changes the choice, and with it the last bits of results.
-Way fastest(const std::array<double, ways>& rates) {
-    constexpr double clearly = 1.05;
-    Way best = Way::openblas;
-    for (Way way : besides_openblas)
-        if (rates[size_t(way)] > clearly * rates[size_t(best)]) best = way;
-    return best;
 }
 
 std::string listed(const char* dtype, const std::array<double, ways>& rates) {
@@ -232,16 +136,19 @@ Choice measured_choice() {
     Rates rates = rates_of_machine();
     const Way f32 = fastest_usable(rates.f32, false), bf16 = fastest_usable(rates.bf16, true);
     const std::string of_f32 = listed("f32", rates.f32), of_bf16 = listed("bf16", rates.bf16);
-    return {f32, bf16,
+    return {f32,
+            bf16,
             "measured, GFLOP/s of a core: " + of_f32 + (of_bf16.empty() ? "" : "; " + of_bf16),
-            rates.f32[size_t(f32)], rates.bf16[size_t(bf16)]};
+            rates.f32[size_t(f32)],
+            rates.bf16[size_t(bf16)],
+            true};
 }
 
 Choice make_choice() {
     const std::string wanted = value_of("NNLUA_PRODUCTS");
     if (wanted.empty() || wanted == "auto") {
         if (const std::string isa = value_of("NNLUA_ISA"); !isa.empty())
-            return {Way::openblas, Way::openblas, "NNLUA_ISA=" + isa, 0, 0};
+            return {Way::openblas, Way::openblas, "NNLUA_ISA=" + isa};
         return measured_choice();
     }
     const auto* const name = std::find(names, names + ways, wanted);
@@ -256,7 +163,7 @@ Choice make_choice() {
     const auto or_openblas = [way](bool bf16) {
         return why_unusable(way, bf16).empty() ? way : Way::openblas;
     };
-    return {or_openblas(false), or_openblas(true), "NNLUA_PRODUCTS=" + wanted, 0, 0};
+    return {or_openblas(false), or_openblas(true), "NNLUA_PRODUCTS=" + wanted};
 }
 
 Choice& chosen() {
@@ -291,17 +198,39 @@ std::string why_unusable(Way way, bool bf16) {
     return loops_built() ? "" : "the program was built without them";
 }
 
-void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
-          int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
-    multiply(choice().f32, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+// OpenBLAS computes what another way does not, or what is too small for it.
+void gemm(Way way, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
+          const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c,
+          int64_t ldc) {
+    if (way == Way::matmul && large_enough_for_matmul(m, n, k) && alpha == 1 &&
+        (beta == 0 || beta == 1))
+        return onednn::matmul(trans_a, trans_b, m, n, k, beta == 1, a, lda, b, ldb, c, ldc);
+    const bool onednn = way == Way::onednn && m * n * k > without_packing;
+    (onednn ? onednn::gemm : blas::gemm<float>)(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb,
+                                                beta, c, ldc);
 }
 
-MultiplyFn bf16_multiply() { return multiplier(choice().bf16); }
+MultiplyFn bf16_multiply(Way way) {
+    switch (way) {
+        case Way::onednn: return onednn::multiply;
+        case Way::matmul: return onednn::multiply_by_matmul;
+        case Way::loops: return multiply_by_loops;
+        default: return nullptr;
+    }
+}
 
 std::string description() {
     const Choice& c = choice();
+    std::array<int, ways> shapes{};
+    for (const auto& [name, way] : kept_ways())
+        if (c.by_shape && way < ways) ++shapes[size_t(way)];
+    std::string counts;
+    for (size_t way = 0; way < ways; ++way)
+        if (shapes[way] > 0)
+            counts += (counts.empty() ? "; by shape: " : ", ") + std::string(titles[way]) + " " +
+                      std::to_string(shapes[way]);
     return std::string("f32 ") + titles[int(c.f32)] + ", bf16 " + titles[int(c.bf16)] + " (" +
-           c.reason + ")";
+           c.reason + counts + ")";
 }
 
 }  // namespace nn::products

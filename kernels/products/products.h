@@ -1,9 +1,13 @@
 // Matrix products in f32 and bf16: which implementation computes them. Processors since 2020
 // multiply bf16 by instructions of their own, at twice the rate of f32 (AVX-512 BF16) or ten times
-// (AMX), and libraries use them differently well; so the fastest is measured, once per machine.
+// (AMX), and libraries use them differently well; so the fastest is measured, once per machine, and
+// again for each shape that a training multiplies.
 // kernels/cpu/gemm.cc calls what is chosen here and adds the epilogues.
 #pragma once
+#include <compare>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 
 namespace nn::products {
@@ -48,17 +52,19 @@ using MultiplyFn = void (*)(const Operands& operands, const Epilogue& epilogue);
 // converted to f32.
 enum class Way : uint8_t { openblas, onednn, loops, matmul };
 constexpr int ways = 4;
+constexpr int64_t without_packing = 1'000'000;  // multiplications: OpenBLAS has loops for these
 // Whether a product takes so long that the fixed cost of a call of matmul does not matter.
 constexpr bool large_enough_for_matmul(int64_t m, int64_t n, int64_t k) {
     return m * n * k >= 4'000'000;
 }
 const char* way_name(Way way);
 
-// How products are computed, and the reason, as a person reads it.
+// How products are computed that have no choice of their own, and the reason, as a person reads it.
 struct Choice {
     Way f32 = Way::openblas, bf16 = Way::openblas;
     std::string reason;
     double f32_gflops = 0, bf16_gflops = 0;  // of one core; 0: not measured
+    bool by_shape = false;                   // whether others may be measured apart (Widths)
 };
 
 // Made at the first call: as NNLUA_PRODUCTS says, else by the measurement in the user's cache, else
@@ -67,13 +73,33 @@ struct Choice {
 const Choice& choice();
 void choose(const Choice& choice);  // sets choice(); no product may be running
 
+// The sizes by which a product has a way of its own: n and k, or m and n if A is transposed. The
+// third size is the number of tokens. It has no influence, so that tiles of any number of tokens
+// give the same bits. Shapes between which rates do not differ are one (measured_size).
+struct Widths {
+    bool bf16, trans_a, trans_b;
+    int64_t first, second;
+    auto operator<=>(const Widths&) const = default;
+};
+// Nothing for products that are computed by choice(): small ones, and those of two transposed
+// matrices.
+std::optional<Widths> widths_of(bool bf16, bool trans_a, bool trans_b, int64_t m, int64_t n,
+                                int64_t k);
+// The fastest way for these products: that of an earlier call or of a rank, else that in the user's
+// cache, else it is measured on the calling thread, which takes up to 0.2 s.
+Way fastest_way(const Widths& widths);
+std::optional<Way> known_way(const Widths& widths);  // of an earlier call of one of these two
+void set_way(const Widths& widths, Way way);
+std::map<std::string, int> kept_ways();  // in the user's cache: numbers of ways, by shape
+
 // Why products of a dtype cannot be computed this way here; "" if they can.
 std::string why_unusable(Way way, bool bf16);
 
-// C (m,n) = alpha op(A) op(B) + beta C as chosen, on the calling thread.
-void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
-          int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
-MultiplyFn bf16_multiply();  // nullptr: convert to f32
+// C (m,n) = alpha op(A) op(B) + beta C, on the calling thread.
+void gemm(Way way, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
+          const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c,
+          int64_t ldc);
+MultiplyFn bf16_multiply(Way way);  // nullptr: convert to f32
 
 bool loops_built();
 void multiply_by_loops(const Operands& operands, const Epilogue& epilogue);

@@ -144,3 +144,71 @@ TEST_CASE("own loops are usable where the processor has AVX-512 BF16, oneDNN whe
     CHECK(products::why_unusable(Way::matmul, false) == onednn::why_unusable());
     if (onednn::why_unusable().empty()) CHECK(onednn::version().find("oneDNN ") == 0);
 }
+
+namespace {
+
+// While it exists, shapes have their own ways; others use OpenBLAS.
+class ByShape {
+public:
+    ByShape() { products::choose({Way::openblas, Way::openblas, "a test", 0, 0, true}); }
+    ~ByShape() { products::choose(before_); }
+    ByShape(const ByShape&) = delete;
+
+private:
+    const products::Choice before_ = products::choice();
+};
+
+}  // namespace
+
+TEST_CASE("products of one shape have the same way, whatever the number of tokens") {
+    const auto widths = [](bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k) {
+        return products::widths_of(false, trans_a, trans_b, m, n, k);
+    };
+    const ByShape by_shape;
+    CHECK(widths(false, true, 300, 768, 1536) == widths(false, true, 17, 768, 1536));
+    CHECK(widths(true, false, 768, 1536, 300) == widths(true, false, 768, 1536, 17));
+    CHECK(widths(false, true, 300, 768, 1536) != widths(false, false, 300, 768, 1536));
+    CHECK(widths(false, true, 300, 768, 1536) != widths(false, true, 300, 1536, 768));
+    CHECK(widths(false, true, 300, 4096, 11008) == widths(false, true, 300, 1024, 1792));
+    CHECK(widths(false, true, 300, 2047, 2048) != widths(false, true, 300, 2048, 2047));
+    CHECK(!widths(false, true, 100, 100, 100));
+    CHECK(!widths(true, true, 300, 768, 1536));
+    CHECK(!products::widths_of(true, false, true, 300, 768, 1536));  // is converted to f32
+    products::choose({});
+    CHECK(!widths(false, true, 300, 768, 1536));
+}
+
+TEST_CASE("the way of a shape is found once, or set by another rank") {
+    const ByShape by_shape;
+    const products::Widths found{false, false, true, 333, 250}, set{false, false, true, 333, 251};
+    const Way way = products::fastest_way(found);
+    CHECK(products::why_unusable(way, false).empty());
+    CHECK(products::known_way(found) == way);
+    CHECK(products::kept_ways().at("f32-nt-333-250") == int(way));
+    CHECK(!products::known_way(set));
+    products::set_way(set, Way::onednn);
+    CHECK(products::fastest_way(set) == Way::onednn);
+    CHECK(!products::kept_ways().count("f32-nt-333-251"));
+}
+
+TEST_CASE("a product is computed by its own way, else by that of the machine") {
+    Random random(15);
+    Case c = plain_case(200, 300, 170, 2, 0, 1);
+    const Values a = random.values(c.rows_a() * c.p.lda), b = random.values(c.rows_b() * c.p.ldb);
+    const Values bias = random.values(c.p.n);
+    const auto bits = [&](const Variant& v) {
+        Tile a_tile = v.tile(a), b_tile = v.tile(b), bias_tile = v.tile(bias);
+        Tile out = v.output(c.p.m * c.p.ldc);
+        CHECK(run(v, "gemm", c.p, {&out, &a_tile, &b_tile, &bias_tile, nullptr}) == "");
+        return out.bytes();
+    };
+    each_way([&](const Variant& v) {
+        c.p.way = 0;
+        const auto by_machine = bits(v);
+        const products::Choice choice = products::choice();
+        c.p.way = 1 + int32_t(v.dtype == Dtype::f32 ? choice.f32 : choice.bf16);
+        products::choose({});
+        CHECK(bits(v) == by_machine);
+        products::choose(choice);
+    });
+}

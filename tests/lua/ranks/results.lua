@@ -250,6 +250,27 @@ t.case("all ranks multiply as rank 0 does", function()
           output)
 end)
 
+t.case("all ranks use the ways of shapes that rank 0 measured or kept", function()
+  need_mpi()
+  local arguments = "shards=2 embd=128 batch=16"
+  local function command(cache, words)
+    return ("env -u NNLUA_PRODUCTS -u NNLUA_ISA XDG_CACHE_HOME=%s %s '%s' %s"):format(
+      cache, words or "", program, model .. " " .. arguments)
+  end
+  local folders, outputs = {t.folder(), t.folder()}, {}
+  for way, cache in ipairs(folders) do
+    t.shell(command(cache) .. " 2>&1")
+    t.shell(("sed -i -E '2,$s/ [0-9]+$/ %d/' %s/nnlua/choices-*"):format(way - 1, cache))
+    outputs[way] = select(2, t.shell(command(cache) .. " 2>/dev/null"))
+    t.check(outputs[way]:find "loss", outputs[way])
+  end
+  local status, output = t.shell(
+    "timeout 100 mpirun --quiet --allow-run-as-root --oversubscribe --bind-to none -n 1 "
+    .. command(folders[2]) .. " : -n 1 " .. command(folders[1]) .. " 2>/dev/null")
+  t.same(status, 0)
+  t.same(output, outputs[2])
+end)
+
 t.case("ranks divide the batches of an evaluation, and all know its loss", function()
   need_mpi()
   local path, text = t.folder() .. "/evaluate.lua", t.folder() .. "/text.txt"

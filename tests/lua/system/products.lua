@@ -1,6 +1,7 @@
 -- What computes matrix products: the measured choice and its file, NNLUA_PRODUCTS, a machine
 -- without oneDNN, and the bits of results.
 local t = require "nn.test"
+local files = require "nn.io.files"
 local root = package.loaded["nn.host"].root
 
 local function version(settings)
@@ -88,6 +89,46 @@ local function bits(way, workers)
   output = output:gsub("nnlua: warning: NNLUA_CPUS=%d+ asks for more workers [^\n]*\n", "")
   return output, status
 end
+
+-- The output of a script, with a cache in which each shape, and what has none, uses the way of this
+-- number; and that cache's file of shapes.
+local function output_with(way, script)
+  local cache = t.folder()
+  local command = ("env -u NNLUA_PRODUCTS -u NNLUA_ISA XDG_CACHE_HOME=%s $NNLUA %s"):format(cache,
+                                                                                          script)
+  t.shell(command)
+  t.shell(([[cd %s/nnlua; sed -i -E '2,$s/ [0-9]+$/ %d/' choices-*; sed -i '2,$s/.*/%s/' products-*]])
+          :format(cache, way, way == 0 and "1 0 0 0" or "1 2 0 0"))
+  local _, kept = t.shell(("cat %s/nnlua/choices-*"):format(cache))
+  return select(2, t.shell(command)), kept
+end
+
+t.case("each shape is measured once, and its kept way computes eager and compiled products", function()
+  local script = t.folder() .. "/shapes.lua"
+  files.write(script, [[
+    local nn = require "nn"
+    package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
+    local checksums = require "checksums"
+    nn.seed(1)
+    local a, b = nn.uniform {300, 170}, nn.uniform {230, 170}
+    local function multiply(x, y) return x:matmul(y, {trans_w = true}) end
+    local eager, compiled = multiply(a, b), nn.compile(multiply)(a, b)
+    print(checksums.of(eager), checksums.of(compiled), checksums.of(multiply(a:slice(1, 1, 250), b)))
+  ]])
+  local ways = version("XDG_CACHE_HOME=" .. t.folder()):find "oneDNN %d" and {"openblas", "onednn"}
+    or {"openblas"}
+  local seen = {}
+  for number, name in ipairs(ways) do
+    local output, kept = output_with(number - 1, script)
+    t.same(kept:match "\n(.*)$", ("f32-nt-230-170 %d\n"):format(number - 1))
+    local _, expected = t.shell(("NNLUA_PRODUCTS=%s $NNLUA %s"):format(name, script))
+    t.same(output, expected)
+    local eager, compiled = output:match "^(%d+)\t(%d+)\t"
+    t.check(eager and eager == compiled, output)
+    t.check(not seen[output], "the libraries give the same bits: this test shows nothing")
+    seen[output] = true
+  end
+end)
 
 local function losses(text)
   local out = {}
