@@ -84,11 +84,16 @@ void count_writes(const Task& task) {
 
 }  // namespace
 
-// Once, before the first run on GPUs.
-void Replay::use_gpus() {
-    if (planned_ || !runs_on_gpus() || gpus_ > 0) return;
-    gpus_ = int(first_streams().size());
-    groups_ = prepare_for_gpus(*program_, gpus_, std::max<int64_t>(0, tile_bytes_on_gpus(host())));
+// Once, before the first run, and again before the first one on GPUs.
+void Replay::make_groups() {
+    if (planned_ || gpus_ > 0) return;
+    if (runs_on_gpus()) {
+        gpus_ = int(first_streams().size());
+        const int64_t memory = std::max<int64_t>(0, tile_bytes_on_gpus(host()));
+        groups_ = prepare_for_gpus(*program_, gpus_, memory);
+    } else if (!submitted_ && first_streams().empty()) {
+        groups_ = prepare_for_cpus(*program_, running_cpu_workers());
+    }
 }
 
 // Earlier groups first: the order is made for the memory and for the transfers between GPUs.
@@ -107,7 +112,7 @@ void Replay::submit_groups() {
     scalars.before(patched.size());
     int32_t priority = 0;
     for (const TaskGroup& group : groups_) {
-        if (group.gpu >= 0) {
+        if (group.gpu >= 0 || group.tasks.size() > 1) {
             submit_group(group, patched, --priority);
         } else {
             const uint32_t number = group.tasks.front();
@@ -170,7 +175,7 @@ void Replay::submit_tasks() {
     const int64_t tasks = program_->info.tasks;
     if (planned_)
         submit_planned();
-    else if (!groups_.empty() && runs_on_gpus() && !profiling())
+    else if (!groups_.empty() && runs_on_gpus() == (gpus_ > 0) && !profiling())
         submit_groups();
     else
         submit_unplanned();
@@ -229,7 +234,7 @@ std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {
     ensure_awake();
     if (!planned_ && needs_plan()) planned_ = std::make_unique<PlannedRun>(*program_);
     if (!planned_) finish_deferred();
-    use_gpus();
+    make_groups();
     const size_t submitted = groups_.empty() ? program_->tasks.size() : groups_.size();
     const auto at_most = std::max<int64_t>(64, int64_t(submitted));
     wait_for([=] { return unfinished_tasks() <= at_most; });

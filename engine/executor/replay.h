@@ -25,7 +25,7 @@ public:
 private:
     void check(const std::vector<Tensor>& inputs) const;
     void submit_tasks();
-    void use_gpus();
+    void make_groups();
     void submit_unplanned();
     void submit_groups();
     void submit_planned();
@@ -33,8 +33,8 @@ private:
     const std::shared_ptr<Program> program_;
     bool submitted_ = false;
     std::unique_ptr<PlannedRun> planned_;  // if the program does not fit into RAM
-    std::vector<TaskGroup> groups_;        // if it runs on GPUs
-    int gpus_ = 0;                         // for which the groups were made
+    std::vector<TaskGroup> groups_;        // on GPUs, and of short tasks on CPUs
+    int gpus_ = 0;                         // for which the groups were made; 0: for CPUs
 };
 
 }  // namespace nn

@@ -165,10 +165,10 @@ void submit_group(const TaskGroup& group, const std::vector<const TaskArg*>& pat
     }
     t->priority = priority;
     t->flops = double(group.all.flops);
-    t->where = STARPU_CUDA;
-    choose_worker(t, group.gpu, group.lane);
+    t->where = group.gpu < 0 ? STARPU_CPU : STARPU_CUDA;
+    if (group.gpu >= 0) choose_worker(t, group.gpu, group.lane);
     if (const int status = timed(starpu_task_submit, t); status != 0)
-        fail("%s: no GPU can run this here (StarPU: %s)", group.all.op, std::strerror(-status));
+        fail("%s: no worker can run this here (StarPU: %s)", group.all.op, std::strerror(-status));
 }
 
 // GPUs cannot split tasks, so with GPUs there is no team. A team also needs a scheduler with one

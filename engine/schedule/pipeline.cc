@@ -11,6 +11,7 @@
 #include "engine/schedule/choose_activations.h"
 #include "engine/schedule/choose_ways.h"
 #include "engine/schedule/distribute_over_ranks.h"
+#include "engine/schedule/group_on_cpus.h"
 #include "engine/schedule/needs_plan.h"
 
 namespace nn {
@@ -104,7 +105,16 @@ std::vector<TaskGroup> prepare_for_gpus(Program& program, int gpus, int64_t memo
     find_lifetimes(program);       // the order and the tiles have changed
     // StarPU keeps the tiles of several groups on a GPU at once. All programs leave room for the
     // tiles of any.
-    return group_tasks(program, memory / 8, memory / 16);
+    return group_tasks(program, {.bytes = memory / 8}, memory / 16);
+}
+
+std::vector<TaskGroup> prepare_for_cpus(Program& program, int workers) {
+    if (!can_group_on_cpus(program)) return {};
+    place_on_gpus(program, workers);  // as if each worker were a GPU
+    if (lanes_of(program) < workers) return {};
+    delay_sums(program);
+    find_lifetimes(program);
+    return group_on_cpus(program, workers);
 }
 
 }  // namespace nn

@@ -26,5 +26,7 @@ void prepare_for_tiers(Program& program);
 // Makes a prepared program ready for so many GPUs, before its first run on them. memory: the bytes
 // of one of them. Returns the tasks in groups, in the order of their submission.
 std::vector<TaskGroup> prepare_for_gpus(Program& program, int gpus, int64_t memory);
+// The same for so many CPU workers; nothing if the tasks should be submitted one by one.
+std::vector<TaskGroup> prepare_for_cpus(Program& program, int workers);
 
 }  // namespace nn

@@ -156,6 +156,8 @@ template <bool gpu> void run_task(void* buffers[], void* cl_arg) {
 template <bool gpu> void run_group(void* buffers[], void* cl_arg) {
     const auto& group = *static_cast<GroupArg*>(cl_arg);
     if (has_delays) wait_randomly(0.2);
+    const Computing computing(!gpu);
+    const KernelTimer timer(!gpu);
     run_on_worker(buffers, group.args, group.count, gpu);
 }
 

@@ -6,7 +6,9 @@
 #include <map>
 #include <set>
 
+#include "engine/graph/cost.h"
 #include "engine/graph/passes/passes.h"
+#include "engine/schedule/pipeline.h"
 #include "kernels/params/pointwise.h"
 #include "tests/cpp/engine_test.h"
 
@@ -151,6 +153,23 @@ TEST_CASE("temporaries share memory only after their last use, and the peak does
     }
 }
 
+namespace {
+
+// Each task is in one group, behind those on which it depends.
+void check_order(Program& program, const std::vector<TaskGroup>& groups) {
+    const Edges before = predecessors(program.accesses());
+    std::set<uint32_t> done;
+    for (const TaskGroup& group : groups)
+        for (const uint32_t t : group.tasks) {
+            for (const Edge* e = before.begin(t); e != before.end(t); ++e)
+                CHECK(done.count(e->task) == 1);
+            CHECK(done.insert(t).second);
+        }
+    CHECK(done.size() == program.tasks.size());
+}
+
+}  // namespace
+
 TEST_CASE("groups keep the order of dependencies, and every temporary dies after its last group") {
     const Session session;
     for (int gpus : {1, 2}) {
@@ -162,20 +181,13 @@ TEST_CASE("groups keep the order of dependencies, and every temporary dies after
         place_on_gpus(*step.program, gpus);
         delay_sums(*step.program);
         find_lifetimes(*step.program);
-        const std::vector<TaskGroup> groups = group_tasks(*step.program, 1 << 30, 0);
-        const Edges before = predecessors(step.program->accesses());
-        std::set<uint32_t> done;
+        const std::vector<TaskGroup> groups = group_tasks(*step.program, {.bytes = 1 << 30}, 0);
+        check_order(*step.program, groups);
         size_t largest = 0;
         for (const TaskGroup& group : groups) {
             largest = std::max(largest, group.tasks.size());
-            for (const uint32_t t : group.tasks) {
-                CHECK(step.program->tasks[t].gpu == group.gpu);
-                for (const Edge* e = before.begin(t); e != before.end(t); ++e)
-                    CHECK(done.count(e->task) == 1);
-                done.insert(t);
-            }
+            for (const uint32_t t : group.tasks) CHECK(step.program->tasks[t].gpu == group.gpu);
         }
-        CHECK(done.size() == step.program->tasks.size());
         CHECK(groups.size() < step.program->tasks.size());
         CHECK(largest > 1);
         std::map<const Tile*, size_t> dies;
@@ -188,7 +200,7 @@ TEST_CASE("groups keep the order of dependencies, and every temporary dies after
                     CHECK(dies.at(tile.get()) >= g);
             }
         size_t kept_alive = 0;
-        for (const TaskGroup& group : group_tasks(*step.program, 1 << 30, 1 << 20))
+        for (const TaskGroup& group : group_tasks(*step.program, {.bytes = 1 << 30}, 1 << 20))
             kept_alive += group.dies_after.size();
         CHECK(kept_alive == 0);
         const auto bytes_of = [](const TaskGroup& group) {
@@ -197,11 +209,50 @@ TEST_CASE("groups keep the order of dependencies, and every temporary dies after
             return bytes;
         };
         const size_t most = bytes_of(groups[0]) / 2;
-        const std::vector<TaskGroup> small = group_tasks(*step.program, int64_t(most), 0);
+        const std::vector<TaskGroup> small =
+            group_tasks(*step.program, {.bytes = int64_t(most)}, 0);
         CHECK(small.size() > groups.size());
         for (const TaskGroup& group : small)
             CHECK((group.tasks.size() == 1 || bytes_of(group) <= most));
     }
+}
+
+TEST_CASE("short tasks on CPU workers form groups that are not too long") {
+    const Session session;
+    Step step(4, 5);
+    place_on_gpus(*step.program, 2);
+    delay_sums(*step.program);
+    find_lifetimes(*step.program);
+    const double task = nominal_seconds(step.program->tasks[0].arg);
+    for (const double most : {task / 2, 2.5 * task, 1.0}) {
+        const std::vector<TaskGroup> groups =
+            group_tasks(*step.program, {.device = Device::cpu, .seconds = most}, 0);
+        check_order(*step.program, groups);
+        CHECK((groups.size() < step.program->tasks.size()) == (most > task));
+        for (const TaskGroup& group : groups) {
+            double seconds = 0;
+            for (const TaskArg& arg : group.args) seconds += nominal_seconds(arg);
+            CHECK(group.gpu == -1);
+            CHECK((group.tasks.size() == 1 || seconds <= most));
+        }
+    }
+}
+
+TEST_CASE("a program runs in groups on as many CPU workers as it has tiles of tokens") {
+    const Session session;
+    for (const int workers : {1, 4, 5}) {
+        Step step(4, 40);
+        const size_t tasks = step.program->tasks.size();
+        const int64_t peak = step.program->info.peak_bytes;
+        const std::vector<TaskGroup> groups = prepare_for_cpus(*step.program, workers);
+        CHECK(groups.empty() == (workers == 5));
+        CHECK(groups.size() < tasks);
+        CHECK((step.program->info.peak_bytes > peak) == (workers < 5));
+        if (!groups.empty()) check_order(*step.program, groups);
+    }
+    Step step(4, 5);
+    step.program->in_team = true;
+    CHECK(prepare_for_cpus(*step.program, 2).empty());
 }
 
 }  // namespace nn::engine_test

@@ -1,10 +1,14 @@
-// Prepares a recorded program for the GPUs that will run it, before its first run. Recording and
-// its passes know nothing of this, so a program is the same for any number of GPUs, and so are its
-// results: nothing here changes what is computed, or in which order a tile's value is accumulated.
+// Prepares a recorded program for the GPUs that will run it, before its first run, and groups tasks
+// for GPUs and CPUs. Recording and its passes know nothing of this, so a program is the same for
+// any number of devices, and so are its results: nothing here changes what is computed, or in which
+// order a tile's value is accumulated.
 #pragma once
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "engine/graph/program.h"
+#include "kernels/kernel.h"
 
 namespace nn {
 
@@ -23,10 +27,11 @@ void delay_sums(Program& program);
 // between. The peak does not grow. Call find_lifetimes() afterwards.
 void share_memory(Program& program);
 
-// Tasks that are submitted as one: they run on one GPU, one after the other on its stream.
+// Tasks that are submitted as one: they run on one GPU, one after the other on its stream, or one
+// after the other on a CPU worker.
 struct TaskGroup {
     std::vector<uint32_t> tasks;  // in order
-    int16_t gpu = -1, lane = 0;   // gpu -1: one task, which does not run on a GPU
+    int16_t gpu = -1, lane = 0;   // gpu -1: not on a GPU
     std::vector<TilePtr> tiles;   // of all of them, once each
     std::vector<Mode> modes;      // as the group uses them
     std::vector<TaskArg> args;    // of each task, with buffers numbered in `tiles`
@@ -34,10 +39,16 @@ struct TaskGroup {
     std::vector<TilePtr> dies_after;
 };
 constexpr int max_group = 64, max_group_tiles = 100;  // a buffer's number is an int8_t
-// Groups in an order of submission that respects all dependencies. A task that cannot run on a GPU
-// is a group of its own. most_bytes: of the tiles of a group of several tasks. kept: bytes of
+// Of a group of several tasks.
+struct GroupLimits {
+    Device device = Device::cuda;                              // that has all of its kernels
+    int64_t bytes = std::numeric_limits<int64_t>::max();       // of its tiles
+    double seconds = std::numeric_limits<double>::infinity();  // of its tasks, by nominal rates
+};
+// Groups in an order of submission that respects all dependencies, of a program after
+// place_on_gpus(). A task that cannot run on the device is a group of its own. kept: bytes of
 // temporaries, the smallest ones, that keep their memory between runs instead of dying, because
 // StarPU runs two tasks to free the memory of one.
-std::vector<TaskGroup> group_tasks(Program& program, int64_t most_bytes, int64_t kept);
+std::vector<TaskGroup> group_tasks(Program& program, const GroupLimits& limits, int64_t kept);
 
 }  // namespace nn

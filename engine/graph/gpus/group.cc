@@ -5,6 +5,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "engine/graph/cost.h"
 #include "engine/graph/gpus/gpus.h"
 #include "engine/graph/layer.h"
 #include "engine/memory/arena.h"
@@ -14,11 +15,11 @@ namespace {
 
 class Grouping {
 public:
-    Grouping(Program& program, int64_t most_bytes)
+    Grouping(Program& program, const GroupLimits& limits)
         : program_(program),
           accesses_(program.accesses()),
           before_(predecessors(accesses_)),
-          most_bytes_(most_bytes),
+          limits_(limits),
           group_of_(program.tasks.size()) {
         for (const Task& task : program.tasks)
             has_lanes_ = has_lanes_ || task.gpu > 0 || task.lane > 0;
@@ -47,8 +48,9 @@ private:
     // group, that group ends.
     void add(uint32_t t) {
         const Task& task = program_.tasks[t];
-        const bool alone =
-            task.gpu < 0 || !task.arg.kernel->on(Device::cuda) || task.where == Where::cpu;
+        const bool on_gpu = limits_.device == Device::cuda;
+        const bool alone = task.gpu < 0 || !task.arg.kernel->on(limits_.device) ||
+                           task.where == (on_gpu ? Where::cpu : Where::gpu);
         const auto found = alone ? open_.end() : open_.find(key_of(t));
         uint32_t own = found == open_.end() ? uint32_t(groups_.size()) : found->second;
         for (const Edge* e = before_.begin(t); e != before_.end(t); ++e)
@@ -60,7 +62,8 @@ private:
         if (own == groups_.size()) {
             groups_.emplace_back();
             is_open_.push_back(1);
-            groups_[own].gpu = alone ? int16_t(-1) : task.gpu, groups_[own].lane = task.lane;
+            groups_[own].gpu = alone || !on_gpu ? int16_t(-1) : task.gpu;
+            groups_[own].lane = task.lane;
             if (!alone) open_[key_of(t)] = own;
         }
         group_of_[t] = own;
@@ -70,10 +73,13 @@ private:
 
     bool has_room(uint32_t own, const Task& task) const {
         const TaskGroup& group = groups_[own];
+        double seconds = nominal_seconds(task.arg);
+        for (const TaskArg& arg : group.args) seconds += nominal_seconds(arg);
         int64_t bytes = 0;
         for (const TilePtr& tile : group.tiles) bytes += int64_t(tile->bytes);
         for (int i = 0; i < task.handles; ++i) bytes += int64_t(task.tiles[i]->bytes);
-        return int(group.tasks.size()) < max_group && bytes <= most_bytes_ &&
+        return int(group.tasks.size()) < max_group && bytes <= limits_.bytes &&
+               seconds <= limits_.seconds &&
                int(group.tiles.size()) + task.handles <= max_group_tiles;
     }
 
@@ -118,7 +124,7 @@ private:
     Program& program_;
     const Accesses& accesses_;
     const Edges before_;
-    const int64_t most_bytes_;
+    const GroupLimits limits_;
     bool has_lanes_ = false;
     std::vector<uint32_t> group_of_, order_;
     std::vector<TaskGroup> groups_;
@@ -144,8 +150,8 @@ void find_ends(const Program& program, std::vector<TaskGroup>& groups, int64_t k
 
 }  // namespace
 
-std::vector<TaskGroup> group_tasks(Program& program, int64_t most_bytes, int64_t kept) {
-    std::vector<TaskGroup> out = Grouping(program, most_bytes).run();
+std::vector<TaskGroup> group_tasks(Program& program, const GroupLimits& limits, int64_t kept) {
+    std::vector<TaskGroup> out = Grouping(program, limits).run();
     find_ends(program, out, kept);
     return out;
 }

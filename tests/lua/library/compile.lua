@@ -4,6 +4,8 @@
 local nn = require "nn"
 local t = require "nn.test"
 local GPT2 = require "models.gpt2"
+package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
+local checksums = require "checksums"
 
 t.case("a compiled function gives the function's results, for every shape", function()
   local f = nn.compile(function(x, y) return (x * 2 + y):sum(1), x:matmul(y:t()) end)
@@ -74,6 +76,37 @@ t.case("a compiled function inside another is recorded into it", function()
   local outer = nn.compile(function(x) return inner(x) + 1 end)
   t.near(outer(nn.ones(3)):table(), {3, 3, 3}, {abs = 0})
   t.near(inner(nn.ones(3)):table(), {2, 2, 2}, {abs = 0})
+end)
+
+-- A profile submits tasks one by one. Otherwise a small model submits short ones in groups.
+t.case("tasks that are submitted in groups give the bits of single tasks", function()
+  nn.tiles {tokens = 64}
+  local function train(run)
+    nn.seed(5)
+    local model = GPT2 {layers = 2, heads = 2, embd = 32, vocab = 40, context = 32, dropout = 0.2}
+    local optim = nn.AdamW(model, {lr = 1e-2, clip = 1})
+    local step = nn.compile(function(ids, targets)
+      optim:zero_grad()
+      local loss = model(ids, targets)
+      loss:backward()
+      return loss, optim:step()
+    end)
+    local out = {}
+    for i = 1, 5 do
+      optim.lr = 1e-2 / i
+      local ids = nn.uniform({8, 33}, {low = 0, high = 40, axes = "batch,time"}):to "i32"
+      run(function()
+        local loss = step(ids:slice(2, 1, 32):clone(), ids:slice(2, 2, 33):clone())
+        out[#out + 1] = loss:item()
+      end)
+    end
+    for _, parameter in ipairs(model:parameters()) do
+      out[#out + 1] = checksums.of(parameter.tensor)
+    end
+    return out
+  end
+  t.same(train(function(f) f() end), train(nn.profile))
+  nn.tiles {tokens = 0}
 end)
 
 t.case("gradients of a compiled step stay inside, and earlier ones do not change", function()
