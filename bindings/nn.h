@@ -124,9 +124,10 @@ typedef struct {
 } nn_profile_group_t;
 // A task; times in seconds since the profile began. popped: the worker took it; launched: its data
 // were in place. worker: -1 if it never ran. run: the number of a program's run, from 1, or 0:
-// eager; index: of the task in the program.
+// eager; index: of the task in the program. library: "openblas", ... if it was chosen for the shape
+// of a product, or "".
 typedef struct {
-    const char *kernel, *op, *layer;
+    const char *kernel, *op, *layer, *library;
     double submitted, ready, popped, launched, start, end, flops, bytes;
     int32_t worker, dtype, run, index, tile, rank, shape[8];
 } nn_profile_task_t;

@@ -78,6 +78,7 @@ int nn_profile_task(int64_t i, nn_profile_task_t* out) {
         const TaskRecord& r = profile_task(i);
         given(out, "out") = {};
         out->kernel = r.name(), out->op = r.op, out->layer = r.layer;
+        out->library = r.library;
         out->submitted = since_begin(r.submitted), out->ready = since_begin(r.ready);
         out->popped = since_begin(r.popped), out->launched = since_begin(r.launched);
         out->start = since_begin(r.start), out->end = since_begin(r.end);

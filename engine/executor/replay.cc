@@ -18,6 +18,7 @@
 #include "engine/runtime/ranks.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/submit.h"
+#include "engine/schedule/group_on_cpus.h"
 #include "engine/schedule/pipeline.h"
 #include "engine/workers/waits.h"
 #include "engine/workers/worker.h"
@@ -84,19 +85,29 @@ void count_writes(const Task& task) {
 
 }  // namespace
 
-// Once, before the first run, and again before the first one on GPUs.
+// Once for GPUs and once for CPUs, before the first run there.
 void Replay::make_groups() {
     if (planned_ || gpus_ > 0) return;
     if (runs_on_gpus()) {
         gpus_ = int(first_streams().size());
         const int64_t memory = std::max<int64_t>(0, tile_bytes_on_gpus(host()));
         groups_ = prepare_for_gpus(*program_, gpus_, memory);
-    } else if (!submitted_ && first_streams().empty()) {
-        groups_ = prepare_for_cpus(*program_, running_cpu_workers());
+    } else if (cpus_ == 0 && first_streams().empty()) {
+        cpus_ = running_cpu_workers();
+        groups_ = prepare_for_cpus(*program_, cpus_);
+        temporaries_ = bytes_of_temporaries(*program_);
     }
 }
 
-// Earlier groups first: the order is made for the memory and for the transfers between GPUs.
+// On CPUs only if all temporaries may be in memory at once.
+bool Replay::uses_groups() const {
+    if (planned_ || groups_.empty() || profiling()) return false;
+    if (gpus_ > 0) return runs_on_gpus();
+    return !runs_on_gpus() && cpus_ == running_cpu_workers() && fits(temporaries_);
+}
+
+// Earlier groups first: the order is made for the memory and for the transfers between GPUs. Tasks
+// that are alone run before groups.
 void Replay::submit_groups() {
     ScalarSteps scalars(*program_);
     std::vector<const TaskArg*> patched;
@@ -175,7 +186,7 @@ void Replay::submit_tasks() {
     const int64_t tasks = program_->info.tasks;
     if (planned_)
         submit_planned();
-    else if (!groups_.empty() && runs_on_gpus() == (gpus_ > 0) && !profiling())
+    else if (uses_groups())
         submit_groups();
     else
         submit_unplanned();
@@ -235,7 +246,7 @@ std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {
     if (!planned_ && needs_plan()) planned_ = std::make_unique<PlannedRun>(*program_);
     if (!planned_) finish_deferred();
     make_groups();
-    const size_t submitted = groups_.empty() ? program_->tasks.size() : groups_.size();
+    const size_t submitted = uses_groups() ? groups_.size() : program_->tasks.size();
     const auto at_most = std::max<int64_t>(64, int64_t(submitted));
     wait_for([=] { return unfinished_tasks() <= at_most; });
     const std::vector<Tensor>& outputs = program_->outputs;

@@ -26,6 +26,7 @@ private:
     void check(const std::vector<Tensor>& inputs) const;
     void submit_tasks();
     void make_groups();
+    bool uses_groups() const;
     void submit_unplanned();
     void submit_groups();
     void submit_planned();
@@ -34,7 +35,8 @@ private:
     bool submitted_ = false;
     std::unique_ptr<PlannedRun> planned_;  // if the program does not fit into RAM
     std::vector<TaskGroup> groups_;        // on GPUs, and of short tasks on CPUs
-    int gpus_ = 0;                         // for which the groups were made; 0: for CPUs
+    int gpus_ = 0, cpus_ = 0;              // for which the groups were made
+    int64_t temporaries_ = 0;              // bytes of all, for groups on CPUs
 };
 
 }  // namespace nn

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/graph/product_ways.h"
 #include "engine/graph/task.h"
 
 namespace nn {
@@ -78,8 +79,9 @@ void stop_profile() {
 void record_task(const Task& task, starpu_task* t) {
     TaskRecord* r = new_record();
     if (!r) return;
-    const TaskArg& arg = task.arg;
+    const TaskArg& arg = *static_cast<const TaskArg*>(t->cl_arg);
     r->kernel = arg.kernel, r->op = name_of(arg), r->layer = arg.layer;
+    r->library = chosen_library(arg);
     r->flops = arg.flops, r->bytes = arg.bytes;
     r->dtype = arg.dtype, r->tile = arg.tile, r->rank = arg.rank;
     std::memcpy(r->extent, arg.extent, sizeof r->extent);
@@ -93,7 +95,7 @@ void record_team_member(starpu_task* t) {
     TaskRecord* r = new_record();
     if (!r) return;
     r->op = "team";
-    r->layer = "";
+    r->layer = r->library = "";
     follow(r, t);
 }
 

@@ -23,6 +23,7 @@ struct TaskArg;
 struct alignas(64) TaskRecord {
     const Kernel* kernel;  // null for a worker that waits in a team (kernels/team.h)
     const char *op, *layer;
+    const char* library;  // that was chosen for a product's shape, or ""
     float flops, bytes;
     uint32_t run, index;    // run of a program, from 1, and the task's index in it; 0: eager
     uint64_t first_access;  // of its tiles, in Profile::accesses

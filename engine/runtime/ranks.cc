@@ -3,6 +3,7 @@
 #include <nn_version.h>
 
 #include <algorithm>
+#include <map>
 #include <ranges>
 
 #include "engine/base/error.h"
@@ -24,18 +25,30 @@
 namespace nn {
 namespace {
 
-// Products of another library have other last bits, so all ranks use those of rank 0.
+// Products of another library have other last bits, so all ranks use those of rank 0: its choice
+// for the machine, and the ways of shapes in its cache. Shapes have ways of their own only if no
+// rank has GPUs.
 void agree_on_products() {
     products::Choice choice = products::choice();
-    const char mine[] = {char('0' + int(choice.f32)), char('0' + int(choice.bf16)),
-                         char('0' + int(choice.by_shape)), '\0'};
-    const std::string first = control::gather("the choice of products", mine, [] {})[0];
-    if (first == mine) return;
+    const bool has_gpus = host().count(Device::cuda) > 0;
+    std::string mine = {char('0' + int(choice.f32)), char('0' + int(choice.bf16)),
+                        char('0' + int(choice.by_shape)), char('0' + int(has_gpus)), '\n'};
+    std::map<std::string, products::Way> ways;
+    if (ranks().rank == 0 && choice.by_shape)
+        for (const auto& [name, way] : products::kept_ways())
+            if (way < products::ways) ways[name] = products::Way(way);
+    mine += text_of_ways(ways);
+    const std::vector<std::string> all = control::gather("the choice of products", mine, [] {});
+    const std::string& first = all[0];
+    const products::Choice before = choice;
     choice.f32 = products::Way(first.at(0) - '0'), choice.bf16 = products::Way(first.at(1) - '0');
     choice.by_shape = first.at(2) == '1';
+    for (const std::string& text : all) choice.by_shape = choice.by_shape && text.at(3) == '0';
     need_way_of_first_rank(choice.f32, false);
     need_way_of_first_rank(choice.bf16, true);
-    choice.reason = "as rank 0", choice.f32_gflops = choice.bf16_gflops = 0;
+    if (choice.by_shape) set_ways_of_first_rank(first.substr(5));
+    if (choice.f32 != before.f32 || choice.bf16 != before.bf16)
+        choice.reason = "as rank 0", choice.f32_gflops = choice.bf16_gflops = 0;
     products::choose(choice);
 }
 

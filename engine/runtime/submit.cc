@@ -225,7 +225,8 @@ void prepare_tiles_of(const Task& task) {
 std::optional<products::Way> product_way_of(const TaskArg& arg) {
     const std::optional<products::Widths> widths = product_widths(arg);
     if (!widths) return {};
-    if (const auto known = products::known_way(*widths); known || ranks().several()) return known;
+    const std::optional<products::Way> known = products::known_way(products::name_of(*widths));
+    if (known || ranks().several()) return known;
     idle();  // workers that poll would disturb the measurement
     return products::fastest_way(*widths);
 }

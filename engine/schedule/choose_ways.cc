@@ -1,5 +1,6 @@
 #include "engine/schedule/choose_ways.h"
 
+#include <map>
 #include <string>
 
 #include "engine/base/error.h"
@@ -15,54 +16,51 @@
 namespace nn {
 namespace {
 
-using products::Way;
-using products::Widths;
-using Ways = std::map<Widths, std::optional<Way>>;
+struct Report {
+    ~Report() { report_work(nullptr); }
+};
 
-void measure(Ways& ways) {
+// Finds the ways of shapes that are not known yet.
+void measure(const std::map<std::string, products::Widths>& shapes) {
     size_t number = 0;
-    for (auto& [widths, way] : ways) {
+    for (const auto& [name, widths] : shapes) {
         ++number;
-        if (way) continue;
+        if (products::known_way(name)) continue;
         idle();  // workers that poll would disturb
-        report_work(format("measuring products: %zu of %zu", number, ways.size()).c_str());
-        way = products::fastest_way(widths);
-        report_work(nullptr);
+        const Report ends;
+        report_work(format("measuring products: %zu of %zu", number, shapes.size()).c_str());
+        products::fastest_way(widths);
         check_interrupt();
     }
 }
 
-// All ranks have the same widths in the same order.
-void take_those_of_first_rank(Ways& ways) {
-    std::string mine;
+// All ranks call it with the same shapes.
+void take_ways_of_first_rank(const std::map<std::string, products::Widths>& shapes) {
+    std::map<std::string, products::Way> ways;
     if (ranks().rank == 0) {
-        measure(ways);
-        for (const auto& [widths, way] : ways) mine += char('0' + int(*way));
+        measure(shapes);
+        for (const auto& [name, widths] : shapes) ways[name] = products::fastest_way(widths);
     }
-    const std::string first = control::gather("the choice of products", mine, check_interrupt)[0];
-    size_t number = 0;
-    for (auto& [widths, way] : ways) {
-        way = Way(first.at(number++) - '0');
-        need_way_of_first_rank(*way, widths.bf16);
-        products::set_way(widths, *way);
-    }
+    const std::string what = "the choice of products";
+    set_ways_of_first_rank(control::gather(what, text_of_ways(ways), check_interrupt)[0]);
 }
 
 }  // namespace
 
 void choose_product_ways(Program& program) {
     if (program.is_plan && (machine_is_described() || ranks().several())) return;
-    Ways ways;
+    std::map<std::string, products::Widths> shapes;
     for (const Task& task : program.tasks)
         if (const auto widths = product_widths(task.arg))
-            ways[*widths] = products::known_way(*widths);
+            shapes.emplace(products::name_of(*widths), *widths);
     if (!ranks().several())
-        measure(ways);
-    else if (is_distributed(program) && !ways.empty())
-        take_those_of_first_rank(ways);
+        measure(shapes);
+    else if (is_distributed(program) && !shapes.empty())
+        take_ways_of_first_rank(shapes);
     for (Task& task : program.tasks)
-        if (const auto widths = product_widths(task.arg); widths && ways[*widths])
-            set_product_way(task.arg, *ways[*widths]);
+        if (const auto widths = product_widths(task.arg))
+            if (const auto way = products::known_way(products::name_of(*widths)))
+                set_product_way(task.arg, *way);
 }
 
 }  // namespace nn

@@ -1,6 +1,7 @@
 // Groups of short tasks on CPU workers: a small model has hundreds of tasks in a step, of which
 // many take less time than their submission.
 #pragma once
+#include <cstdint>
 #include <vector>
 
 #include "engine/graph/gpus/gpus.h"
@@ -8,15 +9,17 @@
 
 namespace nn {
 
-// Whether a program may run in groups: it has no microbatches, there are neither other ranks nor
-// memory tiers, and it is so small that its temporaries may live longer.
+// Whether a program may run in groups: it has no microbatches and no team, there are neither other
+// ranks nor memory tiers, and its temporaries are so small that they may live longer.
 bool can_group_on_cpus(const Program& program);
 
-// The tiles of tokens of a placed program. With fewer than workers, the tasks of one tile should
-// run on several workers at once, so they should not be grouped.
-int lanes_of(const Program& program);
+// The bytes of all temporaries, which no order of the tasks exceeds.
+int64_t bytes_of_temporaries(const Program& program);
 
-// The groups of a placed program. Its peak becomes the sum of all temporaries.
+// The groups of a placed program. None if it has fewer tiles of tokens than there are workers:
+// then several workers share the tasks of one tile.
 std::vector<TaskGroup> group_on_cpus(Program& program, int workers);
+
+void forget_places(Program& program);  // undoes place_on_gpus()
 
 }  // namespace nn

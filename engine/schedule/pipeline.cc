@@ -111,10 +111,9 @@ std::vector<TaskGroup> prepare_for_gpus(Program& program, int gpus, int64_t memo
 std::vector<TaskGroup> prepare_for_cpus(Program& program, int workers) {
     if (!can_group_on_cpus(program)) return {};
     place_on_gpus(program, workers);  // as if each worker were a GPU
-    if (lanes_of(program) < workers) return {};
-    delay_sums(program);
-    find_lifetimes(program);
-    return group_on_cpus(program, workers);
+    std::vector<TaskGroup> out = group_on_cpus(program, workers);
+    forget_places(program);
+    return out;
 }
 
 }  // namespace nn

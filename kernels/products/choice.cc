@@ -202,10 +202,11 @@ std::string why_unusable(Way way, bool bf16) {
 void gemm(Way way, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
           const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c,
           int64_t ldc) {
-    if (way == Way::matmul && large_enough_for_matmul(m, n, k) && alpha == 1 &&
+    constexpr int64_t most_unpacked = 1'000'000;  // OpenBLAS does not pack so small operands
+    if (way == Way::matmul && m * n * k >= least_for_matmul && alpha == 1 &&
         (beta == 0 || beta == 1))
         return onednn::matmul(trans_a, trans_b, m, n, k, beta == 1, a, lda, b, ldb, c, ldc);
-    const bool onednn = way == Way::onednn && m * n * k > without_packing;
+    const bool onednn = way == Way::onednn && m * n * k > most_unpacked;
     (onednn ? onednn::gemm : blas::gemm<float>)(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb,
                                                 beta, c, ldc);
 }
@@ -222,13 +223,13 @@ MultiplyFn bf16_multiply(Way way) {
 std::string description() {
     const Choice& c = choice();
     std::array<int, ways> shapes{};
-    for (const auto& [name, way] : kept_ways())
-        if (c.by_shape && way < ways) ++shapes[size_t(way)];
+    for (const auto& [name, way] : c.by_shape ? kept_ways() : std::map<std::string, int>())
+        if (way < ways) ++shapes[size_t(way)];
     std::string counts;
     for (size_t way = 0; way < ways; ++way)
         if (shapes[way] > 0)
-            counts += (counts.empty() ? "; by shape: " : ", ") + std::string(titles[way]) + " " +
-                      std::to_string(shapes[way]);
+            counts += (counts.empty() ? "; kept for shapes: " : ", ") + std::string(titles[way]) +
+                      " " + std::to_string(shapes[way]);
     return std::string("f32 ") + titles[int(c.f32)] + ", bf16 " + titles[int(c.bf16)] + " (" +
            c.reason + counts + ")";
 }

@@ -278,7 +278,7 @@ void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, bool ad
 }
 
 void multiply_by_matmul(const products::Operands& o, const products::Epilogue& epilogue) {
-    if (!products::large_enough_for_matmul(o.m, o.n, o.k)) return multiply(o, epilogue);
+    if (o.m * o.n * o.k < products::least_for_matmul) return multiply(o, epilogue);
     multiply_by_blocks(o, epilogue,
                        [&](const products::Block& block, const uint16_t* a, const uint16_t* b) {
                            multiply_as({bf16, o.trans_a, o.trans_b, !!epilogue.start, block.rows,

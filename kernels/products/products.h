@@ -4,7 +4,6 @@
 // again for each shape that a training multiplies.
 // kernels/cpu/gemm.cc calls what is chosen here and adds the epilogues.
 #pragma once
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -52,19 +51,16 @@ using MultiplyFn = void (*)(const Operands& operands, const Epilogue& epilogue);
 // converted to f32.
 enum class Way : uint8_t { openblas, onednn, loops, matmul };
 constexpr int ways = 4;
-constexpr int64_t without_packing = 1'000'000;  // multiplications: OpenBLAS has loops for these
-// Whether a product takes so long that the fixed cost of a call of matmul does not matter.
-constexpr bool large_enough_for_matmul(int64_t m, int64_t n, int64_t k) {
-    return m * n * k >= 4'000'000;
-}
+// A product with fewer multiplications is too short for the fixed cost of a call of matmul.
+constexpr int64_t least_for_matmul = 4'000'000;
 const char* way_name(Way way);
 
-// How products are computed that have no choice of their own, and the reason, as a person reads it.
+// How products without a choice of their own are computed, and the reason, as a person reads it.
 struct Choice {
     Way f32 = Way::openblas, bf16 = Way::openblas;
     std::string reason;
     double f32_gflops = 0, bf16_gflops = 0;  // of one core; 0: not measured
-    bool by_shape = false;                   // whether others may be measured apart (Widths)
+    bool by_shape = false;                   // whether shapes have their own choice (Widths)
 };
 
 // Made at the first call: as NNLUA_PRODUCTS says, else by the measurement in the user's cache, else
@@ -74,23 +70,24 @@ const Choice& choice();
 void choose(const Choice& choice);  // sets choice(); no product may be running
 
 // The sizes by which a product has a way of its own: n and k, or m and n if A is transposed. The
-// third size is the number of tokens. It has no influence, so that tiles of any number of tokens
-// give the same bits. Shapes between which rates do not differ are one (measured_size).
+// third size is the number of tokens. It has no influence, so tiles of any number of tokens use the
+// same way. Sizes between which rates hardly differ are one.
 struct Widths {
     bool bf16, trans_a, trans_b;
     int64_t first, second;
-    auto operator<=>(const Widths&) const = default;
 };
-// Nothing for products that are computed by choice(): small ones, and those of two transposed
-// matrices.
+// Nothing for products that are computed by choice(): those with few columns, and those of two
+// transposed matrices.
 std::optional<Widths> widths_of(bool bf16, bool trans_a, bool trans_b, int64_t m, int64_t n,
                                 int64_t k);
-// The fastest way for these products: that of an earlier call or of a rank, else that in the user's
-// cache, else it is measured on the calling thread, which takes up to 0.2 s.
+std::string name_of(const Widths& widths);  // "f32-nt-2304-768"
+// The ways of shapes that this process has found or been told, by the shape's name.
+std::optional<Way> known_way(const std::string& name);
+void set_way(const std::string& name, Way way);
+// The fastest way for these products: the known one, else that in the user's cache, else it is
+// measured on the calling thread, which takes up to a second.
 Way fastest_way(const Widths& widths);
-std::optional<Way> known_way(const Widths& widths);  // of an earlier call of one of these two
-void set_way(const Widths& widths, Way way);
-std::map<std::string, int> kept_ways();  // in the user's cache: numbers of ways, by shape
+std::map<std::string, int> kept_ways();  // in the user's cache: numbers of ways, by name
 
 // Why products of a dtype cannot be computed this way here; "" if they can.
 std::string why_unusable(Way way, bool bf16);

@@ -1,5 +1,6 @@
 // Every implementation of products that this machine can use, against a plain product in double;
 // the choice between them.
+#include <set>
 #include <thread>
 
 #include "kernels/params/glu.h"
@@ -147,10 +148,10 @@ TEST_CASE("own loops are usable where the processor has AVX-512 BF16, oneDNN whe
 
 namespace {
 
-// While it exists, shapes have their own ways; others use OpenBLAS.
+// While it exists, shapes have their own ways; others use these.
 class ByShape {
 public:
-    ByShape() { products::choose({Way::openblas, Way::openblas, "a test", 0, 0, true}); }
+    explicit ByShape(Way f32, Way bf16) { products::choose({f32, bf16, "a test", 0, 0, true}); }
     ~ByShape() { products::choose(before_); }
     ByShape(const ByShape&) = delete;
 
@@ -158,37 +159,59 @@ private:
     const products::Choice before_ = products::choice();
 };
 
+// "" for a product that has no way of its own.
+std::string shape(bool bf16, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k) {
+    const auto widths = products::widths_of(bf16, trans_a, trans_b, m, n, k);
+    return widths ? products::name_of(*widths) : "";
+}
+
 }  // namespace
 
 TEST_CASE("products of one shape have the same way, whatever the number of tokens") {
-    const auto widths = [](bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k) {
-        return products::widths_of(false, trans_a, trans_b, m, n, k);
-    };
-    const ByShape by_shape;
-    CHECK(widths(false, true, 300, 768, 1536) == widths(false, true, 17, 768, 1536));
-    CHECK(widths(true, false, 768, 1536, 300) == widths(true, false, 768, 1536, 17));
-    CHECK(widths(false, true, 300, 768, 1536) != widths(false, false, 300, 768, 1536));
-    CHECK(widths(false, true, 300, 768, 1536) != widths(false, true, 300, 1536, 768));
-    CHECK(widths(false, true, 300, 4096, 11008) == widths(false, true, 300, 1024, 1792));
-    CHECK(widths(false, true, 300, 2047, 2048) != widths(false, true, 300, 2048, 2047));
-    CHECK(!widths(false, true, 100, 100, 100));
-    CHECK(!widths(true, true, 300, 768, 1536));
-    CHECK(!products::widths_of(true, false, true, 300, 768, 1536));  // is converted to f32
+    const ByShape by_shape(Way::openblas, Way::onednn);
+    for (const int64_t tokens : {1, 17, 300, 5000}) {
+        CHECK(shape(false, false, true, tokens, 768, 1536) == "f32-nt-768-1536");
+        CHECK(shape(false, false, false, tokens, 768, 1536) == "f32-nn-768-1536");
+        CHECK(shape(false, true, false, 768, 1536, tokens) == "f32-tn-768-1536");
+        CHECK(shape(true, false, true, tokens, 128, 128) == "bf16-nt-128-128");
+        CHECK(shape(true, false, true, tokens, 64, 128) == "");
+        CHECK(shape(false, true, true, tokens, 768, 1536) == "");
+    }
     products::choose({});
-    CHECK(!widths(false, true, 300, 768, 1536));
+    CHECK(shape(false, false, true, 300, 768, 1536) == "");
+}
+
+TEST_CASE("sizes between which rates hardly differ are one") {
+    const ByShape by_shape(Way::openblas, Way::onednn);
+    const auto size = [](bool bf16, int64_t n) {
+        const std::string name = shape(bf16, false, true, 300, n, 2048);
+        return std::stoll(name.substr(name.find("nt-") + 3));
+    };
+    const int64_t f32[][2] = {{128, 128},   {203, 193},   {200, 200},   {2000, 1992},
+                              {2001, 1985}, {2048, 2048}, {4096, 1024}, {11008, 1792}};
+    for (const auto& [given, measured] : f32) CHECK(size(false, given) == measured);
+    CHECK(size(true, 4096) == 2048);
+    CHECK(size(true, 11008) == 2816);
+    std::set<int64_t> sizes;
+    for (int64_t n = 1; n < 100'000; ++n)
+        if (products::widths_of(false, false, true, 300, n, 2048)) sizes.insert(size(false, n));
+    CHECK(sizes.size() < 200);
 }
 
 TEST_CASE("the way of a shape is found once, or set by another rank") {
-    const ByShape by_shape;
-    const products::Widths found{false, false, true, 333, 250}, set{false, false, true, 333, 251};
-    const Way way = products::fastest_way(found);
+    const ByShape by_shape(Way::openblas, Way::openblas);
+    const products::Widths widths{false, false, true, 336, 240};
+    const Way way = products::fastest_way(widths);
     CHECK(products::why_unusable(way, false).empty());
-    CHECK(products::known_way(found) == way);
-    CHECK(products::kept_ways().at("f32-nt-333-250") == int(way));
-    CHECK(!products::known_way(set));
-    products::set_way(set, Way::onednn);
-    CHECK(products::fastest_way(set) == Way::onednn);
-    CHECK(!products::kept_ways().count("f32-nt-333-251"));
+    CHECK(products::known_way("f32-nt-336-240") == way);
+    CHECK(products::kept_ways().at("f32-nt-336-240") == int(way));
+    for (const Way set : {Way::onednn, Way::matmul}) {
+        products::set_way("f32-nt-336-240", set);
+        CHECK(products::fastest_way(widths) == set);
+        CHECK(products::kept_ways().at("f32-nt-336-240") == int(way));
+    }
+    products::set_way("f32-nt-336-240", way);
+    CHECK(!products::known_way("f32-nt-336-241"));
 }
 
 TEST_CASE("a product is computed by its own way, else by that of the machine") {

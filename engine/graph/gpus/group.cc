@@ -1,4 +1,4 @@
-// Groups of tasks. StarPU takes 5 to 15 us for each task, which is more than many kernels take.
+// Groups of tasks. StarPU takes 5 to 20 us for each task, which is more than many kernels take.
 #include <algorithm>
 #include <map>
 #include <string>

@@ -78,9 +78,10 @@ t.case("a compiled function inside another is recorded into it", function()
   t.near(inner(nn.ones(3)):table(), {2, 2, 2}, {abs = 0})
 end)
 
--- A profile submits tasks one by one. Otherwise a small model submits short ones in groups.
+-- A profile submits tasks one by one. Otherwise a small model with a tile of tokens for each worker
+-- submits short ones in groups.
 t.case("tasks that are submitted in groups give the bits of single tasks", function()
-  nn.tiles {tokens = 64}
+  nn.tiles {tokens = 8}
   local function train(run)
     nn.seed(5)
     local model = GPT2 {layers = 2, heads = 2, embd = 32, vocab = 40, context = 32, dropout = 0.2}

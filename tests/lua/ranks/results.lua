@@ -252,7 +252,7 @@ end)
 
 t.case("all ranks use the ways of shapes that rank 0 measured or kept", function()
   need_mpi()
-  local arguments = "shards=2 embd=128 batch=16"
+  local arguments = "shards=2 embd=128 batch=16"           -- products large enough for oneDNN
   local function command(cache, words)
     return ("env -u NNLUA_PRODUCTS -u NNLUA_ISA XDG_CACHE_HOME=%s %s '%s' %s"):format(
       cache, words or "", program, model .. " " .. arguments)
@@ -264,6 +264,7 @@ t.case("all ranks use the ways of shapes that rank 0 measured or kept", function
     outputs[way] = select(2, t.shell(command(cache) .. " 2>/dev/null"))
     t.check(outputs[way]:find "loss", outputs[way])
   end
+  if outputs[1] == outputs[2] then return end              -- no oneDNN
   local status, output = t.shell(
     "timeout 100 mpirun --quiet --allow-run-as-root --oversubscribe --bind-to none -n 1 "
     .. command(folders[2]) .. " : -n 1 " .. command(folders[1]) .. " 2>/dev/null")

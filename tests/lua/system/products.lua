@@ -112,7 +112,7 @@ t.case("a shape is measured once, and its kept way computes eager and compiled p
     package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
     local checksums = require "checksums"
     nn.seed(1)
-    local a, b = nn.uniform {300, 170}, nn.uniform {230, 170}
+    local a, b = nn.uniform {300, 176}, nn.uniform {240, 176}
     local function multiply(x, y) return x:matmul(y, {trans_w = true}) end
     local eager, compiled = multiply(a, b), nn.compile(multiply)(a, b)
     local part = multiply(a:slice(1, 1, 250), b)
@@ -123,7 +123,7 @@ t.case("a shape is measured once, and its kept way computes eager and compiled p
   local seen = {}
   for number, name in ipairs(ways) do
     local output, kept = output_with(number - 1, script)
-    t.same(kept:match "\n(.*)$", ("f32-nt-230-170 %d\n"):format(number - 1))
+    t.same(kept:match "\n(.*)$", ("f32-nt-240-176 %d\n"):format(number - 1))
     local _, expected = t.shell(("NNLUA_PRODUCTS=%s $NNLUA %s"):format(name, script))
     t.same(output, expected)
     local eager, compiled = output:match "^(%d+)\t(%d+)\t"
@@ -131,6 +131,31 @@ t.case("a shape is measured once, and its kept way computes eager and compiled p
     t.check(not seen[output], "the libraries give the same bits: this test shows nothing")
     seen[output] = true
   end
+end)
+
+t.case("a trace names the library that was chosen for the shape of a product", function()
+  local folder = t.folder()
+  local script = folder .. "/trace.lua"
+  files.write(script, ([[
+    local nn = require "nn"
+    local a, b = nn.uniform {300, 176}, nn.uniform {176, 240}
+    local function multiply(x, y) return x:matmul(y) end
+    nn.trace("%s/trace.json", function() return multiply(a, b), nn.compile(multiply)(a, b) end)
+  ]]):format(folder))
+  local function libraries(setting)
+    local status, output = t.shell(
+      ("env -u NNLUA_PRODUCTS -u NNLUA_ISA %s $NNLUA %s"):format(setting, script))
+    t.check(status == 0, output)
+    local out = {}
+    for name in text_of(folder .. "/trace.json"):gmatch '"library":"(%w+)"' do
+      out[#out + 1] = name
+    end
+    return out
+  end
+  local chosen = libraries("XDG_CACHE_HOME=" .. folder)
+  t.check(#chosen == 2 and chosen[1] == chosen[2], table.concat(chosen, " "))
+  t.check(("openblas onednn matmul"):find(chosen[1], 1, true), chosen[1])
+  t.same(libraries "NNLUA_PRODUCTS=openblas", {})
 end)
 
 local function losses(text)
