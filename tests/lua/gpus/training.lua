@@ -22,7 +22,7 @@ local function devices(description) return emulated.devices(description, base) e
 local function run(description, words)
   local command = "ulimit -c 0; %s timeout -k 1 100 $NNLUA %s %s 2>%s/errors"
   local status, output = t.shell(command:format(
-    description and devices(description) or "NNLUA_CUDNN=none", script, words or "", base))
+    description and devices(description) or emulated.none, script, words or "", base))
   return status, output, files.read(base .. "/errors")
 end
 
@@ -219,13 +219,13 @@ case("a run on a GPU above RAM above a disk resumes from its checkpoint", functi
     t.check(status == 0, output)
     return output
   end
-  local gpu = "export" .. devices("gpus=1"):sub(4)
+  local gpu, cpu = "export" .. devices("gpus=1"):sub(4), "export" .. emulated.none:sub(4)
   local output = train(gpu, tiers .. "steps=2 out=part")
   t.check(output:find "planned: .- read and .- written" and output:find "written to the disk: ",
           output)
   train(gpu, tiers .. "steps=4 out=part resume=auto")
-  train(":", "steps=2 out=cpu")
-  train(":", "steps=4 out=cpu resume=auto")
+  train(cpu, "steps=2 out=cpu")
+  train(cpu, "steps=4 out=cpu resume=auto")
   local function weights(out)
     return files.read(runs.folder .. "/" .. out .. "/checkpoint-000004/model.safetensors")
   end
@@ -318,7 +318,7 @@ end)
 case("a run whose GPU fails resumes from its checkpoint, and ends as on the CPU", function()
   local runs = require("training").new()
   local function train(description, words)
-    local environment = description and "export" .. devices(description):sub(4) or ":"
+    local environment = "export" .. (description and devices(description) or emulated.none):sub(4)
     return runs.shell(("%s; (train steps=12 save_every=3 out=%s)"):format(environment, words))
   end
   local function results(out)

@@ -4,11 +4,15 @@ local t = require "nn.test"
 local M = {}
 local libraries = t.program():match "^(.*)/" .. "/emulated-gpus"
 
+--- The environment of a process without GPUs that computes the bits of emulated ones. These have no
+--- choice of their own for each shape of a product.
+M.none = "env NNLUA_CUDNN=none NNLUA_PRODUCTS=openblas"
+
 --- devices(description, folder) -> the environment, for a command line, of a process with such
 --- GPUs, which writes its counts of calls to the folder.
 function M.devices(description, folder)
-  return ("env LD_LIBRARY_PATH=%s EMULATED_CUDA='%s report=%s/calls' NNLUA_CUDNN=none "
-    .. "STARPU_PERF_MODEL_DIR=%s/models"):format(libraries, description, folder, folder)
+  return ("%s LD_LIBRARY_PATH=%s EMULATED_CUDA='%s report=%s/calls' STARPU_PERF_MODEL_DIR=%s/models")
+    :format(M.none, libraries, description, folder, folder)
 end
 
 --- need(): skips the case where this build has no such run time.
