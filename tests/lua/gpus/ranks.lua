@@ -22,8 +22,8 @@ local function run(ranks, gpus, words, delays)
   files.remove(folder .. "/calls")
   for rank = 0, ranks - 1 do files.remove(("%s/calls.%d"):format(folder, rank)) end
   local status, output = t.shell(("%s timeout 100 '%s' %s %s %s 2>%s/errors"):format(
-    gpus and devices(gpus, delays) or emulated.none, mpi.program, ranks > 1 and "--ranks " .. ranks or "",
-    model, words, folder))
+    gpus and devices(gpus, delays) or emulated.none, mpi.program,
+    ranks > 1 and "--ranks " .. ranks or "", model, words, folder))
   return status, output, files.read(folder .. "/errors")
 end
 local function train(ranks, gpus, words, delays)

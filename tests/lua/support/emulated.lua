@@ -11,8 +11,8 @@ M.none = "env NNLUA_CUDNN=none NNLUA_PRODUCTS=openblas"
 --- devices(description, folder) -> the environment, for a command line, of a process with such
 --- GPUs, which writes its counts of calls to the folder.
 function M.devices(description, folder)
-  return ("%s LD_LIBRARY_PATH=%s EMULATED_CUDA='%s report=%s/calls' STARPU_PERF_MODEL_DIR=%s/models")
-    :format(M.none, libraries, description, folder, folder)
+  return ("%s LD_LIBRARY_PATH=%s EMULATED_CUDA='%s report=%s/calls' "
+    .. "STARPU_PERF_MODEL_DIR=%s/models"):format(M.none, libraries, description, folder, folder)
 end
 
 --- need(): skips the case where this build has no such run time.
