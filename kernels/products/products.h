@@ -1,7 +1,7 @@
 // Matrix products in f32 and bf16: which implementation computes them. Processors since 2020
 // multiply bf16 by instructions of their own, at twice the rate of f32 (AVX-512 BF16) or ten times
 // (AMX), and libraries use them differently well; so the fastest is measured, once per machine, and
-// again for each shape that a training multiplies.
+// again for each shape of large products.
 // kernels/cpu/gemm.cc calls what is chosen here and adds the epilogues.
 #pragma once
 #include <cstdint>
