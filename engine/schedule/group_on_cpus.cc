@@ -31,8 +31,7 @@ bool can_group_on_cpus(const Program& program) {
 }
 
 std::vector<TaskGroup> group_on_cpus(Program& program, int workers) {
-    // By nominal rates. Longer groups leave workers idle at the end of a step: with 2 ms nothing
-    // was gained in a step of 45 ms.
+    // By nominal rates. Longer groups leave workers idle at the end of a step.
     constexpr double longest = 0.5e-3, parts_per_worker = 32;
     double seconds = 0;
     int lanes = 1;
