@@ -11,7 +11,6 @@
 namespace nn {
 namespace {
 
-constexpr double quiet = 1;       // seconds without a line
 constexpr double most_pause = 2;  // seconds; later reports belong to other work
 double last = 0, due = 0;         // times of the last report, and of the next line
 bool shown = false;
@@ -24,10 +23,11 @@ void report(const char* text) {
         shown = false, last = now;
         return;
     }
+    const double quiet = on_terminal ? 1 : 10, interval = on_terminal ? 0.2 : 10;  // seconds
     if (now > last + most_pause) due = now + quiet;
     last = now;
     if (now < due) return;
-    due = now + (on_terminal ? 0.2 : 10);
+    due = now + interval;
     shown = true;
     std::fprintf(stderr, on_terminal ? "\r%s\33[K" : "%s\n", text);
 }

@@ -77,11 +77,12 @@ int KeptChoices::find(const std::string& name, const std::function<int()>& measu
     const int number = measure();
     if (number < 0) return number;
     choices_.emplace(name, number);
-    std::string begin;
-    std::getline(std::ifstream(path_), begin);
-    const bool is_new = begin != title_;
+    std::string text;
+    std::getline(std::ifstream(path_), text, '\0');
+    const bool is_new = text.rfind(title_ + '\n', 0) != 0;
     std::ofstream file(path_, is_new ? std::ios::trunc : std::ios::app);
     if (is_new) file << title_ << '\n';
+    if (!is_new && text.back() != '\n') file << '\n';  // after a line that was cut off
     file << name << ' ' << number << '\n';
     return number;
 }

@@ -95,7 +95,6 @@ void Replay::make_groups() {
     } else if (cpus_ == 0 && first_streams().empty()) {
         cpus_ = running_cpu_workers();
         groups_ = prepare_for_cpus(*program_, cpus_);
-        temporaries_ = bytes_of_temporaries(*program_);
     }
 }
 
@@ -103,7 +102,7 @@ void Replay::make_groups() {
 bool Replay::uses_groups() const {
     if (planned_ || groups_.empty() || profiling()) return false;
     if (gpus_ > 0) return runs_on_gpus();
-    return !runs_on_gpus() && cpus_ == running_cpu_workers() && fits(temporaries_);
+    return !runs_on_gpus() && cpus_ == running_cpu_workers() && fits(program_->info.temporary_bytes);
 }
 
 // Earlier groups first: the order is made for the memory and for the transfers between GPUs. Tasks

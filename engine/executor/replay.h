@@ -36,7 +36,6 @@ private:
     std::unique_ptr<PlannedRun> planned_;  // if the program does not fit into RAM
     std::vector<TaskGroup> groups_;        // on GPUs, and of short tasks on CPUs
     int gpus_ = 0, cpus_ = 0;              // for which the groups were made
-    int64_t temporaries_ = 0;              // bytes of all, for groups on CPUs
 };
 
 }  // namespace nn

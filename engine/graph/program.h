@@ -18,6 +18,7 @@ struct ProgramInfo {
     int64_t persistent_bytes;  // of tiles that exist before and after a run
     int64_t planned_bytes;     // the memory of those that exist only in a plan
     int64_t peak_bytes;        // largest sum of live temporaries, in submission order
+    int64_t temporary_bytes;   // the sum of all temporaries, which no order exceeds
 };
 
 std::vector<TilePtr> tiles_of(const std::vector<Tensor>& tensors);

@@ -51,8 +51,9 @@ int64_t reserved_ram();
 int64_t reserved_ram(const Program& program);
 // Bytes of RAM through which tiles pass between slots on a GPU and other ranks.
 int64_t staging_bytes(const Program& program);
-// Bytes of RAM with which no tile of the program has to leave it. Half of the reserve is among
-// them: for eager tasks, and because a tile may be freed only after others were allocated.
+// Bytes of RAM with which no tile of the program has to leave it, in whatever order workers run the
+// tasks. Half of the reserve is among them: for eager tasks, and because a tile may be freed only
+// after others were allocated.
 int64_t ram_without_plan(const Program& program);
 // Bytes of the disk that tiles may take, with those that they take already. A part of the free
 // space is left to checkpoints and others, and ranks on this host share it. 0 if the disk is not

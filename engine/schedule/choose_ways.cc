@@ -3,7 +3,6 @@
 #include <map>
 #include <string>
 
-#include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/interrupts.h"
 #include "engine/base/progress.h"
@@ -23,16 +22,13 @@ struct Report {
 
 // Finds the ways of shapes that are not known yet.
 void measure(const std::map<std::string, products::Widths>& shapes) {
-    constexpr double quiet = 2;  // seconds: a few shapes take less, and output stays as it was
-    const double start = now_seconds();
     const Report ends;
     size_t number = 0;
     for (const auto& [name, widths] : shapes) {
         ++number;
         if (products::known_way(name)) continue;
         idle();  // workers that poll would disturb
-        if (now_seconds() - start > quiet)
-            report_work(format("measuring products: %zu of %zu", number, shapes.size()).c_str());
+        report_work(format("measuring products: %zu of %zu", number, shapes.size()).c_str());
         products::fastest_way(widths);
         check_interrupt();
     }

@@ -1,33 +1,18 @@
 #include "engine/schedule/group_on_cpus.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "engine/graph/cost.h"
 #include "engine/machine/ranks.h"
 #include "engine/memory/admission.h"
-#include "engine/memory/arena.h"
 #include "engine/residency/tier_settings.h"
 
 namespace nn {
 
-int64_t bytes_of_temporaries(const Program& program) {
-    std::unordered_set<const Tile*> seen;
-    int64_t out = 0;
-    const auto add = [&](const TilePtr& tile) {
-        if (!tile->persists() && seen.insert(tile.get()).second)
-            out += int64_t(arena_bytes(tile->bytes));
-    };
-    for (const Task& task : program.tasks)
-        for (int i = 0; i < task.handles; ++i) add(task.tiles[i]);
-    for (const TilePtr& tile : program.die_at_end) add(tile);
-    return out;
-}
-
 bool can_group_on_cpus(const Program& program) {
     const bool has_parts = !program.loops.empty() || !program.microbatches.empty();
     return !has_parts && !program.in_team && !ranks().several() && !tiers().exist() &&
-           bytes_of_temporaries(program) <= budget() / 16;
+           program.info.temporary_bytes <= budget() / 16;
 }
 
 std::vector<TaskGroup> group_on_cpus(Program& program, int workers) {

@@ -13,9 +13,6 @@ namespace nn {
 // ranks nor memory tiers, and its temporaries are so small that they may live longer.
 bool can_group_on_cpus(const Program& program);
 
-// The bytes of all temporaries, which no order of the tasks exceeds.
-int64_t bytes_of_temporaries(const Program& program);
-
 // The groups of a placed program. None if it has fewer tiles of tokens than there are workers:
 // then several workers share the tasks of one tile.
 std::vector<TaskGroup> group_on_cpus(Program& program, int workers);

@@ -1,15 +1,12 @@
 // The choice between the implementations of products, and the measurement behind it.
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 
 #include "kernels/blas.h"
@@ -19,8 +16,6 @@
 
 namespace nn::products {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* names[ways] = {"openblas", "onednn", "loops", "matmul"};
 constexpr const char* titles[ways] = {"OpenBLAS", "oneDNN", "own loops", "oneDNN matmul"};
@@ -65,51 +60,25 @@ Rates measured_rates() {
     return out;
 }
 
-// Empty if there is no folder for caches. Each key has a file of its own, so
-// that processes with other libraries do not replace it.
-fs::path file_of_rates(const std::string& key) {
-    const fs::path folder = cache_folder();
-    char name[40];
-    std::snprintf(name, sizeof name, "products-%016zx", std::hash<std::string>()(key));
-    return folder.empty() ? fs::path() : folder / name;
-}
-
-bool read_rates(const fs::path& path, const std::string& key, Rates* out) {
-    std::ifstream file(path);
-    std::string line;
-    if (!std::getline(file, line) || line != key) return false;
-    for (auto* rates : {&out->f32, &out->bf16})
-        for (double& rate : *rates)
-            if (!(file >> rate) || !(rate >= 0)) return false;
-    return true;
-}
-
-// Replaces the file at once, so that a reader sees all of it. Without a writable folder each
-// process measures.
-void write_rates(const fs::path& path, const std::string& key, const Rates& rates) {
-    std::error_code ignored;
-    fs::create_directories(path.parent_path(), ignored);
-    const fs::path part = path.native() + "." + std::to_string(getpid());
-    std::ofstream file(part);
-    file << key << '\n';
-    for (const auto* list : {&rates.f32, &rates.bf16})
-        for (double rate : *list) file << rate << ' ';
-    file << '\n';
-    file.close();
-    if (file) fs::rename(part, path, ignored);
-    if (!file || ignored) fs::remove(part, ignored);
-}
-
+// In the user's cache, so that all processes choose alike: the first one measures, while others that
+// start at the same time wait for it.
 Rates rates_of_machine() {
-    Rates rates;
-    const std::string key = "products 4, " + processor_and_libraries();
-    const fs::path path = file_of_rates(key);
-    if (!path.empty() && read_rates(path, key, &rates)) return rates;
-    rates = measured_rates();
-    if (path.empty()) return rates;
-    write_rates(path, key, rates);
-    Rates kept;  // of another process, if that was later: all choose alike
-    return read_rates(path, key, &kept) ? kept : rates;
+    KeptChoices kept("products 5, MFLOP/s, " + processor_and_libraries());
+    std::optional<Rates> measured;
+    Rates out;
+    for (const bool bf16 : {false, true})
+        for (size_t way = 0; way < ways; ++way) {
+            const auto rate = [&](Rates& rates) -> double& {
+                return (bf16 ? rates.bf16 : rates.f32)[way];
+            };
+            const auto measure = [&] {
+                if (!measured) measured = measured_rates();
+                return int(1e3 * rate(*measured));
+            };
+            const std::string name = std::string(bf16 ? "bf16-" : "f32-") + names[way];
+            rate(out) = 1e-3 * kept.find(name, measure);
+        }
+    return out;
 }
 
 std::string listed(const char* dtype, const std::array<double, ways>& rates) {

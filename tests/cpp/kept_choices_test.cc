@@ -68,6 +68,7 @@ TEST_CASE("a damaged file of choices, or none, costs only measurements") {
     std::ofstream(path) << "title\nx -5\ny 1e9 7\n\nz 8\nlast 1";
     CHECK(KeptChoices("title").find("z", one) == 8);
     CHECK(KeptChoices("title").find("x", one) == 1);
+    CHECK(KeptChoices("title").find("x", [] { return 2; }) == 1);
     std::ofstream(path) << "title of another program\nx 3\n";
     CHECK(KeptChoices("title").find("x", one) == 1);
     CHECK(contents(path) == "title\nx 1\n");

@@ -37,7 +37,7 @@ public:
         std::unordered_set<const Tile*> inputs;  // copied in before the first task
         for (const TilePtr& tile : tiles_of(program_.inputs)) {
             if (!inputs.insert(tile.get()).second) continue;
-            live_ += block_bytes(tile);
+            add_live(tile);
             const auto at = accesses_.numbers.find(tile.get());
             if (at == accesses_.numbers.end())
                 keep(tile);
@@ -52,7 +52,7 @@ public:
             for_each_tile(t, [&](const TilePtr& tile, uint32_t number, Mode mode) {
                 if (std::exchange(alive_[number], 1)) return;
                 if (!tile->persists()) {
-                    live_ += block_bytes(tile);
+                    add_live(tile);
                     return;
                 }
                 add_persistent(*tile);
@@ -79,6 +79,11 @@ private:
         const Task& task = program_.tasks[t];
         for (int i = 0; i < task.handles; ++i)
             visit(task.tiles[i], accesses_.begin(t)[i].tile, task.modes[i]);
+    }
+
+    void add_live(const TilePtr& tile) {
+        live_ += block_bytes(tile);
+        program_.info.temporary_bytes += block_bytes(tile);
     }
 
     // What has a value before an iteration of a loop lives until the loop ends.

@@ -80,8 +80,8 @@ end
 t.case("what fits with enough memory runs so, although no plan would fit", function()
   local tiny = "layers=1 embd=64 context=8 vocab=2048 batch=1"
   local expected, whole = train(tiny)
-  local ram = least(tiny)              -- its peak and about two of the largest tiles
-  t.check(ram > whole.peak and ram < 1.4 * whole.peak, ram)
+  local ram = least(tiny)              -- all temporaries and two large tiles
+  t.check(ram > whole.peak and ram < 1.5 * whole.peak, ram .. " " .. whole.peak)
   t.check(refusal(tiny, ram - 1):find(" bytes, which hold all of it", 1, true))
   local output = tiered(tiny, (ram + 0.5) / whole.peak, whole.peak)
   t.check(output:find(expected, 1, true) == 1, output)
@@ -94,7 +94,8 @@ t.case("the stated least memory counts the batch and its copies", function()
   local settings = "accum=7 activations=recompute batch=7 context=15 embd=64 heads=4 layers=1 "
                    .. "model=tied_llama vocab=104"
   local expected, whole = train(settings)
-  t.check(tiered(settings, 0.3, whole.peak):find(expected, 1, true) == 1)
+  local output = tiered(settings, 0.3, whole.peak)
+  t.check(output:find(expected, 1, true) == 1, output)
 end)
 
 -- The blocks of these tiles are an eighth larger than the tiles.
