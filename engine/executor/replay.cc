@@ -102,7 +102,8 @@ void Replay::make_groups() {
 bool Replay::uses_groups() const {
     if (planned_ || groups_.empty() || profiling()) return false;
     if (gpus_ > 0) return runs_on_gpus();
-    return !runs_on_gpus() && cpus_ == running_cpu_workers() && fits(program_->info.temporary_bytes);
+    return !runs_on_gpus() && cpus_ == running_cpu_workers() &&
+           fits(program_->info.temporary_bytes);
 }
 
 // Earlier groups first: the order is made for the memory and for the transfers between GPUs. Tasks

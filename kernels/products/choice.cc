@@ -60,8 +60,8 @@ Rates measured_rates() {
     return out;
 }
 
-// In the user's cache, so that all processes choose alike: the first one measures, while others that
-// start at the same time wait for it.
+// In the user's cache, so that all processes choose alike: the first one measures, while others
+// that start at the same time wait for it.
 Rates rates_of_machine() {
     KeptChoices kept("products 5, MFLOP/s, " + processor_and_libraries());
     std::optional<Rates> measured;
