@@ -13,16 +13,18 @@ namespace {
 
 constexpr double most_pause = 2;  // seconds; later reports belong to other work
 double last = 0, due = 0;         // times of the last report, and of the next line
-bool shown = false;
+bool working = false, shown = false;
 
 void report(const char* text) {
     const double now = now_seconds();
     const bool on_terminal = isatty(STDERR_FILENO);
     if (!text) {
         if (shown && on_terminal) std::fputs("\r\33[K", stderr);
-        shown = false, last = now;
+        if (working) last = now;
+        working = shown = false;
         return;
     }
+    working = true;
     const double quiet = on_terminal ? 1 : 10, interval = on_terminal ? 0.2 : 10;  // seconds
     if (now > last + most_pause) due = now + quiet;
     last = now;
