@@ -144,7 +144,7 @@ void submit_group(const TaskGroup& group, const std::vector<const TaskArg*>& pat
                   int32_t priority) {
     starpu_task* t = timed(starpu_task_create);
     const size_t count = group.tiles.size();
-    t->cl = group_codelet();
+    t->cl = group_codelet(count);
     t->cl_arg = group_arg(group, patched);
     t->cl_arg_size = sizeof(GroupArg);
     t->cl_arg_free = 1;

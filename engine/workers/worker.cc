@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <bitset>
 #include <cstdint>
 #include <cstdlib>
@@ -195,14 +196,19 @@ starpu_codelet* codelet_of(const Kernel* kernel) {
     return codelet;
 }
 
-starpu_codelet* group_codelet() {
-    static auto* const codelet = [] {
-        starpu_codelet* const out = new_codelet("group", run_group<false>);
-        out->nbuffers = STARPU_VARIABLE_NBUFFERS;
-        out->cuda_funcs[0] = run_group<true>;
-        out->cuda_flags[0] = STARPU_CUDA_ASYNC;
-        return out;
-    }();
+starpu_codelet* group_codelet(size_t tiles) {
+    static std::array<starpu_codelet*, 64> codelets{};
+    const auto size = size_t(std::bit_width(tiles));
+    starpu_codelet*& codelet = codelets[size];
+    if (!codelet) {
+        codelet = new_codelet("group", run_group<false>);
+        codelet->nbuffers = STARPU_VARIABLE_NBUFFERS;
+        codelet->cuda_funcs[0] = run_group<true>;
+        codelet->cuda_flags[0] = STARPU_CUDA_ASYNC;
+        // StarPU 1.4.10 reads a number of each tile there, also of tasks that leave the memory node
+        // to it.
+        codelet->dyn_nodes = static_cast<int*>(std::calloc(size_t(1) << size, sizeof(int)));
+    }
     if (codelet->model != perf_model()) codelet->model = perf_model();
     return codelet;
 }
