@@ -246,8 +246,9 @@ t.case("a damaged checkpoint names the file and the reason; auto takes the previ
   end
   t.same(#checkpoint.list(out), 2)
   t.fails(function() nn.open_checkpoint(out) end, "is a folder of checkpoints; give one of them")
-  t.fails(function() checkpoint.find(out, files.join(out, "checkpoint-000002"), print) end,
-          "cannot be used")
+  local path = save(out, parts, 2)
+  damage(files.join(path, "state.json"), "flipped")
+  t.fails(function() checkpoint.find(out, path, print) end, "cannot be used")
 end)
 
 t.case("a damaged checkpoint is replaced when training reaches its step again", function()
