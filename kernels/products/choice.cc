@@ -63,7 +63,7 @@ Rates measured_rates() {
 // In the user's cache, so that all processes choose alike: the first one measures, while others
 // that start at the same time wait for it.
 Rates rates_of_machine() {
-    KeptChoices kept("products 5, MFLOP/s, " + processor_and_libraries());
+    KeptChoices kept("products 6, MFLOP/s, " + processor_and_libraries());
     std::optional<Rates> measured;
     Rates out;
     for (const bool bf16 : {false, true})

@@ -27,7 +27,7 @@ Product product_of(const Widths& w) {
 }
 
 KeptChoices& kept() {
-    static KeptChoices instance("products by shape 2, " + processor_and_libraries());
+    static KeptChoices instance("products by shape 3, " + processor_and_libraries());
     return instance;
 }
 
