@@ -17,8 +17,8 @@ constexpr double gflop(const Product& p) { return 2e-9 * double(p.m) * double(p.
 // Seconds by way; 0: not measured.
 using Seconds = std::array<double, ways>;
 
-// As in a training step, the operands are aligned as tiles are, and not in the L2 cache. Products of
-// bf16 are stored as there: in bf16, but gradients of weights in f32.
+// As in a training step, the operands are aligned as tiles are, and not in the L2 cache. Products
+// of bf16 are stored as there: in bf16, but gradients of weights in f32.
 class Stopwatch {
 public:
     // The fastest of so many rounds on the calling thread, with each way that can compute the
@@ -40,8 +40,9 @@ private:
 };
 
 // The fastest; OpenBLAS if none was measured. A way must be clearly faster than those before it, so
-// that noise of the measurement seldom changes the choice, and with it the last bits of results. Own
-// loops come before oneDNN: at equal rates on one thread, steps on all threads are faster with them.
+// that noise of the measurement seldom changes the choice, and with it the last bits of results.
+// Own loops come before oneDNN: at equal rates on one thread, steps on all threads are faster with
+// them.
 Way fastest(const std::array<double, ways>& rates);
 
 }  // namespace nn::products
