@@ -49,12 +49,14 @@ local function gpt3(name, lr, tokens)
                        schedule = {min_lr = lr / 10, warmup = math.floor(375e6 / tokens)},
                        steps = math.floor(3e11 / tokens / 1000 + 0.5) * 1000})
 end
-local cfg = nn.config(schema, arg, {presets = language.presets {
+local presets = language.presets {
   ["gpt2"] = gpt2("gpt2", 6e-4, 12), ["gpt2-medium"] = gpt2("gpt2-medium", 3e-4, 8),
   ["gpt2-large"] = gpt2("gpt2-large", 2.5e-4, 6), ["gpt2-xl"] = gpt2("gpt2-xl", 2e-4, 4),
   ["gpt3-2.7b"] = gpt3("gpt3-2.7b", 1.6e-4, 1e6), ["gpt3-6.7b"] = gpt3("gpt3-6.7b", 1.2e-4, 2e6),
   ["gpt3-175b"] = gpt3("gpt3-175b", 6e-5, 3.2e6),
-}})
+}
+presets.char.model = {dtype = "auto"}
+local cfg = nn.config(schema, arg, {presets = presets})
 language.check(cfg)
 local lr = language.schedule(cfg)
 local run = nn.run(cfg)              -- folder, seed, resume, signals, checkpoints, metrics

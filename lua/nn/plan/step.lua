@@ -197,9 +197,10 @@ function M.plans(record_batch, available)
   local of, recomputed = planner(choice), planner "recompute"
   return function(n, measured)
     local plan = of(n, measured)
-    -- It is extrapolated from smaller batches, which fit without recomputation.
-    local exceeds = plan.peak > M.room(plan, available)
-    if is_auto() and plan.extrapolated and cluster.any(exceeds) then
+    -- A line through smaller batches holds if none of them needs recomputation, or if all of them
+    -- recompute.
+    local too_large = plan.recomputed > 0 or plan.peak > M.room(plan, available)
+    if is_auto() and plan.extrapolated and cluster.any(too_large) then
       return recomputed(n, measured)
     end
     return plan

@@ -202,7 +202,8 @@ end
 function Log:progress(fields)
   if not self.tty then return self:say(M.line(fields)) end
   if self.live then self.live:add("loss", fields.step, fields.loss) end
-  replace_line(self, M.line(fields, (terminal.size()) - 1))
+  -- The terminal may write ^C behind the line, which must not reach the next row.
+  replace_line(self, M.line(fields, (terminal.size()) - #"^C" - 1))
 end
 
 -- Writes metrics.csv. A failure prints a warning and does not end the run.
