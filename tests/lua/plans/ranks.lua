@@ -8,8 +8,9 @@ local mpi = require "mpi"
 local folder = t.folder()
 files.write(files.join(folder, "text.txt"),
             ("To be, or not to be, that is the question.\n"):rep(3000))
-local settings = "data.text=text.txt model.layers=2 model.heads=4 model.embd=128 model.context=64 "
-  .. "model.dtype=f32 data.batch=16 log_every=1 eval_every=0 final_batches=1 sample.tokens=0 steps=8"
+local settings = "data.text=text.txt model.layers=2 model.heads=4 model.embd=128 model.dtype=f32 "
+  .. "model.context=64 data.batch=16 log_every=1 eval_every=0 final_batches=1 sample.tokens=0 "
+  .. "steps=8"
 
 -- Runs a training with `words` -> status, output. ranks: nil for a process without mpirun; machine:
 -- a description, or nil.
