@@ -17,8 +17,9 @@ local function write_ids(name, count, value)
 end
 write("text.txt", fox)
 
-local small = "model.layers=1 model.embd=32 model.heads=2 model.context=16 data.batch=4 steps=4 "
-  .. "eval_every=0 final_batches=2 sample.tokens=4 schedule.warmup=1 log_every=1 "
+local small = "model.layers=1 model.embd=32 model.heads=2 model.dtype=f32 model.context=16 "
+  .. "data.batch=4 steps=4 eval_every=0 final_batches=2 sample.tokens=4 schedule.warmup=1 "
+  .. "log_every=1 "
 -- Leaves out what a plan says that takes more than a second, as on a busy machine.
 local function train(arguments)
   local status, output = t.shell(("cd %s && $NNLUA %s/recipes/gpt2_train.lua %s%s"):format(
@@ -237,7 +238,7 @@ end)
 t.case("more tokens than the model's context", function()
   local model = GPT2 {layers = 1, heads = 1, embd = 8, context = 4, vocab = 10}
   local ids = nn.tensor({{1, 2, 3, 4, 5}}, {dtype = "i32"})
-  t.fails(function() model(ids) end, "bad_input.lua:240: gpt2: 5 tokens are more than the model's "
+  t.fails(function() model(ids) end, "bad_input.lua:241: gpt2: 5 tokens are more than the model's "
           .. "context of 4")
 end)
 
