@@ -33,7 +33,7 @@ end
 
 t.case("200 steps equal 100 steps, a kill and 100 steps: the same losses to the bit", function()
   local same = "0 model.layers=2 model.heads=2 model.embd=32 model.context=32 data.batch=8 "
-    .. "model.dropout=0.1 steps=200 save_every=100 keep=9"
+    .. "model.dtype=f32 model.dropout=0.1 steps=200 save_every=100 keep=9"
   local status, output = shell(([[
     train %s out=whole >whole.log || exit 1
     train %s out=part >part.log 2>&1 &
@@ -52,7 +52,7 @@ end)
 
 t.case("resumed with other tiles and another number of workers, losses agree to 1e-6", function()
   local same = "model.layers=2 model.heads=2 model.embd=32 model.context=32 data.batch=8 "
-    .. "model.dropout=0.1 steps=200 save_every=0 resume=checkpoint-000100"
+    .. "model.dtype=f32 model.dropout=0.1 steps=200 save_every=0 resume=checkpoint-000100"
   local expected, worst = losses("whole", 100), 0
   for name, how in pairs {one = "NNLUA_CPUS=1 train 0", three = "NNLUA_CPUS=3 train 37"} do
     local status, output = shell(("%s %s out=%s"):format(how, same, name))

@@ -233,7 +233,7 @@ t.case("a model trained on token files generates text and is evaluated, from its
     cd %s && R=%s/recipes && set -e
     $NNLUA $R/gpt2_train.lua data.bin=made/train.bin data.val=made/val.bin steps=60 out=run \
       model.layers=1 model.embd=32 model.heads=2 model.context=16 data.batch=8 optim.lr=1e-2 \
-      schedule.warmup=2 sample.tokens=5 > log
+      schedule.warmup=2 sample.tokens=5 model.dtype=f32 > log
     $NNLUA $R/gpt2_generate.lua model=run prompt="The quick" tokens=8 logprobs=true 2>/dev/null
     $NNLUA $R/gpt2_eval.lua model=run text=a.txt
     $NNLUA $R/gpt2_eval.lua model=run bin=made/val.bin stride=16

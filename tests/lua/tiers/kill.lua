@@ -13,7 +13,8 @@ math.randomseed(seed)
 files.write(folder .. "/text.txt", files.read(host.root .. "/README.md"))
 files.write(folder .. "/train", ([[#!/bin/bash
   exec %s %s/recipes/gpt2_train.lua model.layers=4 model.heads=4 model.embd=128 model.context=32 \
-    model.dropout=0.1 data.batch=2 data.accum=2 data.text=%s/text.txt data.vocabulary=byte \
+    model.dtype=f32 model.dropout=0.1 data.batch=2 data.accum=2 \
+    data.text=%s/text.txt data.vocabulary=byte \
     eval_every=5 eval_batches=1 final_batches=1 sample.tokens=1 log_every=1 save_every=3 keep=2 \
     steps=30 memory.disk=%s memory.disk_in_ram=true memory.ram=$RAM "$@"
 ]]):format(t.program(), host.root, folder, disk))
