@@ -1,5 +1,5 @@
 // The progress of long work on stderr, for the program `nnlua`: on a terminal in one line that
-// changes, elsewhere a line every ten seconds. Work of less than a second prints nothing.
+// changes, after a second; elsewhere in a line every ten seconds.
 #pragma once
 
 namespace nn {

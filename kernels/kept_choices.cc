@@ -82,7 +82,7 @@ int KeptChoices::find(const std::string& name, const std::function<int()>& measu
     const bool is_new = text.rfind(title_ + '\n', 0) != 0;
     std::ofstream file(path_, is_new ? std::ios::trunc : std::ios::app);
     if (is_new) file << title_ << '\n';
-    if (!is_new && text.back() != '\n') file << '\n';  // after a line that was cut off
+    if (!is_new && text.back() != '\n') file << " (cut off)\n";  // a line that stays invalid
     file << name << ' ' << number << '\n';
     return number;
 }

@@ -223,9 +223,8 @@ int64_t staging_bytes(const Program& program) {
 }
 
 int64_t ram_without_plan(const Program& program) {
-    const ProgramInfo& info = program.info;
-    return admitted_bytes() + info.planned_bytes +
-           (program.in_team ? info.peak_bytes : info.temporary_bytes) + reserved_ram(program) / 2;
+    return admitted_bytes() + program.info.planned_bytes + program.info.temporary_bytes +
+           reserved_ram(program) / 2;
 }
 
 void note_eager_tile(int64_t bytes) {

@@ -205,8 +205,8 @@ starpu_codelet* group_codelet(size_t tiles) {
         codelet->nbuffers = STARPU_VARIABLE_NBUFFERS;
         codelet->cuda_funcs[0] = run_group<true>;
         codelet->cuda_flags[0] = STARPU_CUDA_ASYNC;
-        // StarPU 1.4.10 reads a number of each tile there, also of tasks that leave the memory node
-        // to it.
+        // StarPU 1.4.10 reads nodes[i] for every tile of a task, even if specific_nodes is 0, and
+        // `nodes` has only STARPU_NMAXBUFS entries.
         codelet->dyn_nodes = static_cast<int*>(std::calloc(size_t(1) << size, sizeof(int)));
     }
     if (codelet->model != perf_model()) codelet->model = perf_model();

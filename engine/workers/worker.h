@@ -18,7 +18,7 @@ struct GroupArg {
     int count;
     const TaskArg* const* args;
 };
-starpu_codelet* group_codelet(size_t tiles);  // for groups of so many tiles
+starpu_codelet* group_codelet(size_t tiles);  // for a group of so many; main thread only
 
 // A new codelet that no worker runs; its tasks end at once. It is never freed.
 starpu_codelet* nowhere_codelet(const char* name, int buffers);

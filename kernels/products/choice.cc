@@ -60,8 +60,8 @@ Rates measured_rates() {
     return out;
 }
 
-// In the user's cache, so that all processes choose alike: the first one measures, while others
-// that start at the same time wait for it.
+// In the user's cache. All processes choose alike, also those that start and measure at the same
+// time: what was kept first counts.
 Rates rates_of_machine() {
     KeptChoices kept("products 6, MFLOP/s, " + processor_and_libraries());
     std::optional<Rates> measured;

@@ -69,6 +69,8 @@ TEST_CASE("a damaged file of choices, or none, costs only measurements") {
     CHECK(KeptChoices("title").find("z", one) == 8);
     CHECK(KeptChoices("title").find("x", one) == 1);
     CHECK(KeptChoices("title").find("x", [] { return 2; }) == 1);
+    CHECK(KeptChoices("title").find("last", [] { return 2; }) == 2);
+    CHECK(KeptChoices("title").find("last", one) == 2);
     std::ofstream(path) << "title of another program\nx 3\n";
     CHECK(KeptChoices("title").find("x", one) == 1);
     CHECK(contents(path) == "title\nx 1\n");

@@ -101,6 +101,7 @@ TEST_CASE("lifetimes end with the last use, and outputs with the program") {
     CHECK(r.program().die_at_end == std::vector<TilePtr>{b, unused});
     CHECK(r.program().read_first == std::vector<TilePtr>{persistent.tile(0)});
     CHECK(r.program().info.peak_bytes == 1408);
+    CHECK(r.program().info.temporary_bytes == 1408);
     CHECK(r.program().info.persistent_bytes == 8);
     CHECK(r.program().info.tiles == 4);
 }

@@ -203,7 +203,7 @@ function Log:progress(fields)
   if not self.tty then return self:say(M.line(fields)) end
   if self.live then self.live:add("loss", fields.step, fields.loss) end
   -- The terminal may write ^C behind the line, which must not reach the next row.
-  replace_line(self, M.line(fields, (terminal.size()) - #"^C" - 1))
+  replace_line(self, M.line(fields, math.max(0, (terminal.size()) - #"^C" - 1)))
 end
 
 -- Writes metrics.csv. A failure prints a warning and does not end the run.
