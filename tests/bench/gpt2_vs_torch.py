@@ -8,6 +8,7 @@ PyTorch uses its best number of threads and a tuned malloc; its defaults are sho
     python3 tests/bench/gpt2_vs_torch.py
     python3 tests/bench/gpt2_vs_torch.py --model gpt2-medium --batch 2 --tokens 512 --compile
     python3 tests/bench/gpt2_vs_torch.py --model llama-15m --batch 16 --compile --dtype bf16
+    python3 tests/bench/gpt2_vs_torch.py --model custom --layers 6 --heads 6 --embd 384 --batch 8
 """
 import argparse
 import json
@@ -15,10 +16,15 @@ import json
 from common import (BENCH, median, print_table, run_json, span, take_turns, torch_python,
                     was_quiet)
 
+CUSTOM = {"layers": 12, "heads": 12, "embd": 768, "vocab": 50257}
+
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", default="gpt2")
+    parser.add_argument("--model", default="gpt2",
+                        help="custom: a GPT-2 of --layers, --heads, --embd and --vocab")
+    for size, default in CUSTOM.items():
+        parser.add_argument(f"--{size}", type=int, default=default, help="of a custom model")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=256, help="tokens in a sequence")
     parser.add_argument("--steps", type=int, default=10)
@@ -32,6 +38,8 @@ def parse():
 
 def contenders(args):
     sizes = {"model": args.model, "batch": args.batch, "tokens": args.tokens, "steps": args.steps}
+    if args.model == "custom":
+        sizes.update({size: getattr(args, size) for size in CUSTOM})
     ours = ["./nnlua", "recipes/bench_gpt2.lua", "--json", f"dtype={args.dtype}"]
     ours += [f"{k}={v}" for k, v in sizes.items()]
     python = torch_python(args.python)

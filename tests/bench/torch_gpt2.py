@@ -17,7 +17,8 @@ from torch_sizes import MODELS, complete, flops_per_token
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", choices=MODELS, default="gpt2")
+    parser.add_argument("--model", choices=(*MODELS, "custom"), default="gpt2",
+                        help="custom: a GPT-2 of --layers, --heads and --embd")
     for size in ("layers", "heads", "embd"):
         parser.add_argument(f"--{size}", type=int, help="instead of the model's")
     parser.add_argument("--vocab", type=int, help="50257, of a Llama 32000")
@@ -35,6 +36,8 @@ def parse():
     parser.add_argument("--json", action="store_true", help="print one JSON line")
     args = parser.parse_args()
     complete(args)
+    if not (args.layers and args.heads and args.embd):
+        parser.error("--model custom needs --layers, --heads and --embd")
     if args.tokens > args.context:
         parser.error(f"--tokens {args.tokens} is longer than --context {args.context}; raise it")
     if args.embd % args.heads:
