@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "engine/graph/gpu_cost.h"
 #include "engine/graph/task.h"
 
 namespace nn {
 
 double seconds_of(const TaskArg& arg, const Rates& rates) {
+    if (rates.units > 0) return gpu_seconds_of(arg, rates);
     const double memory = double(arg.bytes) / rates.bytes;
     if (arg.kernel->bound != Bound::products) return rates.start + memory;
     const bool tf32 = arg.dtype == Dtype::f32 && arg.kernel->allows_tf32(arg.params);

@@ -114,6 +114,7 @@ Machine machine_of(const Numbers& numbers) {
     gpu.bf16 = given("gpu_gflops", 0) * 1e9;
     gpu.tf32 = gpu.bf16 / 2, gpu.f32 = gpu.bf16 / 16, gpu.f64 = gpu.f32;
     gpu.bytes = given("gpu_bandwidth", 0), gpu.start = 5e-6;
+    gpu.units = 132;  // of an H100
     for (int i = 0; i < int(given("gpus", here.count(Device::cuda))); ++i) {
         const int node = int(out.nodes.size());
         const double link = given("gpu_link", 0);

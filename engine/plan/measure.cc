@@ -240,7 +240,7 @@ static Rates known_gpu_rates() {
 bool gpu_rates_are_assumed() { return planned_gpus() > 0 && !known_gpu_rates().known(); }
 
 static Rates gpu_rates() {
-    constexpr Rates h100 = {5e13, 5e13, 7e14, 3.5e14, 2.8e12, 5e-6};  // about
+    constexpr Rates h100 = {5e13, 5e13, 7e14, 3.5e14, 2.8e12, 5e-6, 132};  // about
     const Rates known = known_gpu_rates();
     return known.known() ? known : h100;
 }

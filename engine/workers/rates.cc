@@ -86,6 +86,7 @@ Rates rates_on(bool gpu) {
     Rates out = gpu ? measured_rates(run, 4096, 256 * megabyte, true)
                     : measured_rates(run, 384, 16 * megabyte, false);
     out.start = gpu ? 5e-6 : 1e-6;  // about the cost of a launch, or of taking a task
+    out.units = gpu ? gpu_units() : 0;
     return out;
 }
 

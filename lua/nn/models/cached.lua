@@ -38,7 +38,7 @@ function M.attend(qkv, past, o)
   return (ops.call("attention", qkv, {
     heads = o.heads, kv_heads = o.kv_heads, causal = o.causal, window = o.window,
     scale = o.scale, mask = o.mask, bias = o.bias, max_distance = o.max_distance,
-    dropout = layers.training() and o.dropout or 0,
+    prompt = past ~= nil, dropout = layers.training() and o.dropout or 0,
   }))
 end
 

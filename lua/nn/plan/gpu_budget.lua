@@ -1,4 +1,4 @@
--- The time budget of a step on a described GPU, by count: what each kind of kernel takes at least.
+-- The time budget of a step on a described GPU, by count: what each kind of kernel takes.
 local arguments = require "nn.base.arguments"
 local engine = require "nn.base.engine"
 local step_plan = require "nn.plan.step"
@@ -29,12 +29,13 @@ function Budget:__tostring()
   return table.concat(rows, "\n")
 end
 
---- nn.gpu_budget(build, {launch=2e-6, task=10e-6}) -> budget
---- The least time of a step on the GPUs that nn.machine describes, without computing anything: for
---- each kernel its tasks, FLOPs, bytes, and the seconds that they take at the described rates
---- (gpu_gflops, gpu_bandwidth), one after the other, divided by the number of GPUs. build() is as
---- in nn.plan_step. Options: the seconds of the GPU for each launch, and of the host for each group
---- of tasks that is submitted and each temporary that is freed. Prints as a table. Fields:
+--- nn.gpu_budget(build, {launch=5e-6, task=10e-6}) -> budget
+--- The time of a step on the GPUs that nn.machine describes, without computing anything: for each
+--- kernel its tasks, FLOPs, bytes, and the seconds that they take at the described rates of large
+--- products and copies (gpu_gflops, gpu_bandwidth), one after the other, divided by the number of
+--- GPUs. docs/cuda.md says how far kernels stay below these rates. build() is as in nn.plan_step.
+--- Options: the seconds between the kernels on the GPU, and of the host for each group of tasks
+--- that is submitted and each temporary that is freed. Prints as a table. Fields:
 --- kernels, tasks, flops and bytes (of all GPUs), launches and seconds (of a GPU), groups, freed,
 --- driver (seconds of the host), gpus, hops (bytes between GPUs). Errors: the machine is not
 --- described with these rates.
@@ -57,7 +58,7 @@ function M.gpu_budget(build, given)
     out.tasks, out.flops = out.tasks + cost.tasks, out.flops + cost.flops
     out.bytes, out.seconds = out.bytes + cost.bytes, out.seconds + cost.seconds
   end
-  out.launches = out.tasks * (o.launch or 2e-6) / gpus
+  out.launches = out.tasks * (o.launch or 5e-6) / gpus
   out.seconds = out.seconds + out.launches
   out.driver = (step.groups + step.freed) * (o.task or 10e-6)
   table.sort(kernels, function(a, b) return a.seconds > b.seconds end)

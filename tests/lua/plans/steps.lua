@@ -232,7 +232,7 @@ t.case("a plan for a described GPU takes the time of its kernels, by count", fun
            {weights = model, optimizer = optim, other = {one, two}}
   end
   nn.machine {gpus = 1, gpu_gflops = 100e3, gpu_bandwidth = "1TB/s", gpu_memory = "8MB"}
-  local plan, counted = nn.plan_step(build), nn.gpu_budget(build, {launch = 5e-6})
+  local plan, counted = nn.plan_step(build), nn.gpu_budget(build)
   local text = tostring(plan)
   nn.machine {gpus = 1, gpu_memory = "80GB"}
   local assumed = tostring(nn.plan_step(build))
