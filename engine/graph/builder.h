@@ -39,6 +39,8 @@ public:
         return *this;
     }
     TaskBuilder& flops(double count) { return task_.arg.flops = float(count), *this; }
+    // That the kernel reads and writes; after use(). By default all of its operands, once each.
+    TaskBuilder& bytes(double count) { return task_.arg.bytes = float(count), *this; }
     TaskBuilder& priority(int value) { return task_.priority = value, *this; }
     TaskBuilder& where(Where where) { return task_.where = where, *this; }
     TaskBuilder& splits(bool splits) { return task_.splits = splits, *this; }

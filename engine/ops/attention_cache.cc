@@ -46,12 +46,16 @@ void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o,
         p.batch = whole.block(i).extent[0];
         TaskBuilder builder = task(kernel, whole.dtype());
         builder.use({updates(whole, i), reads(qkv, i), reads(start, i)});
+        const double size = double(dtype_size(whole.dtype())), width = double(p.head_dim) * size;
+        const double written = 4 * double(p.batch * p.len * p.kv_heads) * width;
         if (o)
             builder.use({writes(o, i), reads(bias, 0)})
+                .bytes(written + double(whole.tile(i)->bytes) +
+                       2 * double(p.batch * p.len * p.heads) * width)
                 .flops(4.0 * double(p.batch * p.len * p.heads * p.head_dim * p.context))
                 .splits(true);
         else
-            builder.priority(1);  // short, and qkv stays in memory until it ends
+            builder.bytes(written).priority(1);  // short, and qkv stays in memory until it ends
         builder.params(p).emit(i, whole.block(i).extent);
     }
     if (whole.identity() != cache.identity()) copy_into(cache, whole);

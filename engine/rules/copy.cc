@@ -78,6 +78,12 @@ nn_copy_params copy_params(const Region& region, const Block& dst, const Block& 
     return p;
 }
 
+double bytes_of(const nn_copy_params& p, Dtype dtype) {
+    double elements = 1;
+    for (int64_t k = 0; k < p.ndim; ++k) elements *= double(p.extent[k]);
+    return 2 * elements * double(dtype_size(dtype));
+}
+
 }  // namespace
 
 Region whole_region(const Dims& shape) {
@@ -101,9 +107,11 @@ void copy_region(const Tensor& dst, const Tensor& src, const Region& region) {
         }
         for_each_index(source_tiles(src, region, block), [&](const Dims& from) {
             const int64_t source = src.grid().number(from);
+            const nn_copy_params p = copy_params(region, block, src.block(source));
             task("copy", dst.dtype())
                 .use({adds(dst, number, fresh), reads(src, source)})
-                .params(copy_params(region, block, src.block(source)))
+                .bytes(bytes_of(p, dst.dtype()))
+                .params(p)
                 .emit(number, block.extent);
             fresh = false;
         });

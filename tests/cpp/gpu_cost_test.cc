@@ -7,9 +7,7 @@
 #include "kernels/params/gemm.h"
 #include "tests/cpp/engine_test.h"
 
-using namespace nn;
-using Catch::Approx;
-
+namespace nn::engine_test {
 namespace {
 
 // 100 multiprocessors, each of 1 TFLOP/s in bf16 and half of that in TF32; copies at 2 TB/s.
@@ -53,7 +51,7 @@ TEST_CASE("the gradient of a weight has few blocks on a GPU, so its sums are spl
     const double split = product(768, 768, 16384);
     CHECK(split > ideal);
     CHECK(split < 1.6 * ideal);                       // 18 blocks would take 5.6 times as long
-    CHECK(product(768, 768, 128) > 3 * ideal / 128);  // nothing to split
+    CHECK(product(768, 768, 128) > 2 * ideal / 128);  // nothing to split
 }
 
 TEST_CASE("attention on a GPU reaches the share of products that its kernels do") {
@@ -81,3 +79,5 @@ TEST_CASE("other kernels on a GPU take the time of their bytes") {
     few.m = 1, few.n = 1 << 14, few.k = 1 << 10, few.batch = 1;
     CHECK(seconds("gemm", few, 2e7, 3.2e10) == Approx(3.2e10 / (0.75 * 2e12)));
 }
+
+}  // namespace nn::engine_test
