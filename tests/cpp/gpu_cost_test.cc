@@ -30,6 +30,16 @@ double product(int64_t m, int64_t n, int64_t k, int32_t epilogue = 0) {
                    2.0 * double(m * n + m * k + n * k));
 }
 
+// The tasks of one kernel that f records.
+std::vector<Task> recorded(const std::string& kernel, const std::vector<Tensor>& inputs,
+                           const Function& f) {
+    const std::shared_ptr<Replay> program = compile(inputs, f);
+    std::vector<Task> out;
+    for (const Task& task : program->program().tasks)
+        if (task.arg.kernel->name == kernel) out.push_back(task);
+    return out;
+}
+
 }  // namespace
 
 TEST_CASE("a product on a GPU takes whole turns of its multiprocessors, and stores its blocks") {
@@ -78,6 +88,47 @@ TEST_CASE("other kernels on a GPU take the time of their bytes") {
     nn_gemm_params few{};  // rows of generated tokens: bound by reading the weight
     few.m = 1, few.n = 1 << 14, few.k = 1 << 10, few.batch = 1;
     CHECK(seconds("gemm", few, 2e7, 3.2e10) == Approx(3.2e10 / (0.75 * 2e12)));
+}
+
+TEST_CASE("tasks count the bytes that they move, not those of their tiles") {
+    const Session session;
+    const Tensor x = filled(grid_of({64, 96}, {64, 32}), Dtype::f32, 1);
+    double copied = 0;
+    for (const Task& task : recorded("copy", {x}, [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{retile(in[0], Grid::whole({64, 96}))};
+         }))
+        copied += double(task.arg.bytes);
+    CHECK(copied == 2 * 64 * 96 * 4);
+
+    const Tensor table = filled(Grid::whole({5000, 8}), Dtype::f32, 1);
+    const Tensor ids = numbered_tensor(Grid::whole({2, 3}));
+    const auto lookups = recorded("embedding", {table, ids}, [](const std::vector<Tensor>& in) {
+        return std::vector<Tensor>{op("embedding", {in[1], in[0], {}}, std::vector<Value>(1))};
+    });
+    REQUIRE(lookups.size() == 1);
+    CHECK(lookups[0].arg.bytes == 2 * 6 * 8 * 4);
+}
+
+TEST_CASE("nothing is compiled for the length of a prompt") {
+    const Session session;
+    const auto backend = [](int64_t tokens, bool prompt) {
+        const Tensor qkv = filled(Grid::whole({1, tokens, 3 * 64}), Dtype::bf16, 1);
+        const auto tasks = recorded("attention", {qkv}, [=](const std::vector<Tensor>& in) {
+            std::vector<Value> attributes(10);
+            attributes.front() = number(1), attributes.back() = number(prompt);
+            return std::vector<Tensor>{op("attention", {in[0], {}, {}}, attributes)};
+        });
+        nn_attention_params p{};
+        REQUIRE(tasks.size() == 1);
+        std::memcpy(&p, tasks[0].arg.params, sizeof p);
+        return p.backend;
+    };
+    CHECK(backend(100, true) == nn_attention_nnlua);
+    CHECK(backend(128, true) == nn_attention_auto);
+    CHECK(backend(100, false) == nn_attention_auto);
+    settings().attention = nn_attention_cudnn;
+    CHECK(backend(100, true) == nn_attention_cudnn);
+    settings().attention = nn_attention_auto;
 }
 
 }  // namespace nn::engine_test
