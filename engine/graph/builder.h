@@ -39,7 +39,8 @@ public:
         return *this;
     }
     TaskBuilder& flops(double count) { return task_.arg.flops = float(count), *this; }
-    // That the kernel reads and writes; after use(). By default all of its operands, once each.
+    // The bytes that the kernel reads and writes. Call it after use(), which counts each tile once,
+    // or twice if it is read and written.
     TaskBuilder& bytes(double count) { return task_.arg.bytes = float(count), *this; }
     TaskBuilder& priority(int value) { return task_.priority = value, *this; }
     TaskBuilder& where(Where where) { return task_.where = where, *this; }

@@ -8,7 +8,7 @@
 namespace nn {
 
 double seconds_of(const TaskArg& arg, const Rates& rates) {
-    if (rates.units > 0) return gpu_seconds_of(arg, rates);
+    if (rates.multiprocessors > 0) return gpu_seconds_of(arg, rates);
     const double memory = double(arg.bytes) / rates.bytes;
     if (arg.kernel->bound != Bound::products) return rates.start + memory;
     const bool tf32 = arg.dtype == Dtype::f32 && arg.kernel->allows_tf32(arg.params);

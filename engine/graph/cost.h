@@ -14,8 +14,8 @@ struct TaskArg;
 // The rates of an ordinary CPU core, for decisions that must not depend on measurements.
 constexpr Rates nominal_rates = {1e11, 1e11, 1e11, 1e11, 1e10, 5e-6};
 
-// The larger of the times for arithmetic, at the rate of products, and for memory. Only products
-// and attention come near the former rate.
+// On a CPU core, the larger of the times for arithmetic, at the rate of products, and for memory.
+// Only products and attention come near the former rate. On a GPU, as in gpu_cost.h.
 double seconds_of(const TaskArg& arg, const Rates& rates);
 inline double nominal_seconds(const TaskArg& arg) { return seconds_of(arg, nominal_rates); }
 std::vector<double> nominal_seconds(const std::vector<Task>& tasks);

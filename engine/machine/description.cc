@@ -30,11 +30,12 @@ constexpr Setting machine_settings[] = {
     {"gpus", ""},              //
     {"gpu_memory", "B"},       // of each GPU
     {"gpu_gflops", ""},        // bf16 products of one GPU
-    {"gpu_bandwidth", "B/s"},  // of its memory
-    {"gpu_link", "B/s"},       // each way between RAM and a GPU
-    {"disk", "B"},             //
-    {"disk_read", "B/s"},      //
-    {"disk_write", "B/s"},     //
+    {"gpu_bandwidth", "B/s"},  // of a copy in its memory, read and written
+    {"gpu_multiprocessors", ""},
+    {"gpu_link", "B/s"},    // each way between RAM and a GPU
+    {"disk", "B"},          //
+    {"disk_read", "B/s"},   //
+    {"disk_write", "B/s"},  //
 };
 
 std::string known_settings() {
@@ -114,7 +115,7 @@ Machine machine_of(const Numbers& numbers) {
     gpu.bf16 = given("gpu_gflops", 0) * 1e9;
     gpu.tf32 = gpu.bf16 / 2, gpu.f32 = gpu.bf16 / 16, gpu.f64 = gpu.f32;
     gpu.bytes = given("gpu_bandwidth", 0), gpu.start = 5e-6;
-    gpu.units = 132;  // of an H100
+    gpu.multiprocessors = std::max(1, int(given("gpu_multiprocessors", 132)));  // of an H100
     for (int i = 0; i < int(given("gpus", here.count(Device::cuda))); ++i) {
         const int node = int(out.nodes.size());
         const double link = given("gpu_link", 0);

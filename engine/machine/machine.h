@@ -12,7 +12,7 @@ namespace nn {
 // seconds of overhead per task.
 struct Rates {
     double f32 = 0, f64 = 0, bf16 = 0, tf32 = 0, bytes = 0, start = 0;
-    int units = 0;  // multiprocessors of a GPU; 0: a CPU core
+    int multiprocessors = 0;  // of a GPU; 0: a CPU core
     double products(Dtype dtype) const {
         return dtype == Dtype::f64 ? f64 : dtype == Dtype::bf16 ? bf16 : f32;
     }

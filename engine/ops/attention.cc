@@ -19,9 +19,12 @@ struct Operands {
     Tensor q, kv, mask, bias;  // mask (batch, keys), or none; bias (buckets, heads), or none
 };
 
-// cuDNN compiles a kernel for every length, which takes 0.3 s; ours compute any. A prompt of
-// another length than a multiple of this may be the only one of its length.
-constexpr int64_t prompt_multiple = 64;
+// cuDNN compiles kernels for each length of a prompt, which takes 0.3 s; ours compute any length,
+// up to three times slower. Only for long prompts does compiling take less time.
+bool is_rare_length(int64_t tokens) {
+    constexpr int64_t multiple = 64, long_prompt = 16384;
+    return tokens % multiple != 0 && tokens < long_prompt;
+}
 
 // The parameters that all tasks of a call share. width: of a row that packs queries, keys and
 // values.
@@ -62,7 +65,7 @@ Operands packed_operands(const Call& c, nn_attention_params& p) {
     c.need(p.window >= 0 && (p.window == 0 || p.causal),
            "window is {}; at least 1, with causal, or 0 is needed", p.window);
     if (p.window >= qkv.dim(1)) p.window = 0;
-    if (c.flag("prompt") && qkv.dim(1) % prompt_multiple != 0 && p.backend == nn_attention_auto)
+    if (c.flag("prompt") && p.backend == nn_attention_auto && is_rare_length(qkv.dim(1)))
         p.backend = nn_attention_nnlua;
     p.total_len = qkv.dim(1);
     const Tensor all = whole_axis(qkv, 2);
@@ -195,7 +198,7 @@ const std::vector<Attribute> attributes = {
     counter,
     seed,
     {"max_distance", "int", "128", "of bias: larger distances share the last bucket"},
-    {"prompt", "bool", "false", "qkv is of a prompt: on GPUs, nothing is compiled for its length"},
+    {"prompt", "bool", "false", "qkv is of a prompt: on GPUs, cuDNN is not used for odd lengths"},
 };
 const std::vector<Attribute> cross_attributes = {heads, kv_heads, scale, dropout, counter, seed};
 

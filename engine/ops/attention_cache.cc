@@ -46,12 +46,13 @@ void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o,
         p.batch = whole.block(i).extent[0];
         TaskBuilder builder = task(kernel, whole.dtype());
         builder.use({updates(whole, i), reads(qkv, i), reads(start, i)});
-        const double size = double(dtype_size(whole.dtype())), width = double(p.head_dim) * size;
-        const double written = 4 * double(p.batch * p.len * p.kv_heads) * width;
+        // How much of the cache is read depends on the data: at most the window, or all of it.
+        const double row = double(p.batch * p.head_dim) * double(dtype_size(whole.dtype()));
+        const double written = row * 4 * double(p.len * p.kv_heads);
+        const int64_t seen = p.window ? std::min(p.window + p.len, p.context) : p.context;
         if (o)
             builder.use({writes(o, i), reads(bias, 0)})
-                .bytes(written + double(whole.tile(i)->bytes) +
-                       2 * double(p.batch * p.len * p.heads) * width)
+                .bytes(written + row * 2 * double(seen * p.kv_heads + p.len * p.heads))
                 .flops(4.0 * double(p.batch * p.len * p.heads * p.head_dim * p.context))
                 .splits(true);
         else

@@ -37,12 +37,10 @@ nn_embedding_params params_of(const Call& c, int64_t tile) {
     return p;
 }
 
-// Bytes that pass through a kernel for a tile of ids and one of `tables` tiles of the vocabulary: a
-// row of the table, whose elements take `size` bytes, and one of the result for each id.
-double bytes_of_rows(const nn_embedding_params& p, const Tensor& tokens, double size,
-                     int64_t tables) {
-    const double elements = double(p.batch * p.len) * double(p.cols);
-    return elements * (size + double(dtype_size(tokens.dtype()))) / double(tables);
+// Bytes of the rows that ids select from a tile of the vocabulary, if all rows are equally likely.
+double bytes_of_rows(const nn_embedding_params& p, double element_bytes) {
+    const double rows = double(p.batch * p.len) * double(p.rows) / double(p.vocab);
+    return rows * double(p.cols) * element_bytes;
 }
 
 void set_rows(nn_embedding_params& p, const Block& table) {
@@ -65,13 +63,14 @@ void run_embedding(Call& c) {
             nn_embedding_params p = params_of(c, i);
             set_rows(p, tokens.block(v));
             p.first = v == 0;
-            const double size = double(dtype_size(tokens.dtype()));
-            const double of_positions =
-                p.first && positions ? size * double(p.len) * double(p.cols) : 0;
+            // The first tile of the vocabulary writes all of y.
+            const double selected = bytes_of_rows(p, double(dtype_size(tokens.dtype())));
+            const double written = p.first ? double(y.tile(i)->bytes) : selected;
+            const double of_positions = p.first && positions ? double(y.tile(i)->bytes) : 0;
             task("embedding", tokens.dtype())
                 .use({adds(y, i, p.first), reads(tokens, v)})
                 .use({p.first ? reads(positions, 0) : absent(), reads(ids, i)})
-                .bytes(bytes_of_rows(p, tokens, size, tokens.tiles()) + of_positions)
+                .bytes(selected + written + of_positions)
                 .params(p)
                 .emit(i, y.block(i).extent);
         }
@@ -121,11 +120,11 @@ void run_embedding_backward(Call& c) {
         for (int64_t v = 0; v < dtokens.tiles(); ++v) {
             set_rows(p, dtokens.block(v));
             p.first = i == 0 && !into;
-            const double size = double(dtype_size(sums));
             const double zeros = p.first ? double(dtokens.tile(v)->bytes) : 0;
+            const double size = double(dtype_size(tokens.dtype()) + 2 * dtype_size(sums));
             task("embedding_backward", tokens.dtype())
                 .use({adds(dtokens, v, p.first), reads(ids, i), reads(dy, i)})
-                .bytes(bytes_of_rows(p, tokens, 2 * size, dtokens.tiles()) + zeros)
+                .bytes(bytes_of_rows(p, size) + zeros)
                 .params(p)
                 .emit(v, dtokens.block(v).extent);
         }

@@ -5,21 +5,32 @@
 
 #include "engine/graph/context.h"
 #include "engine/machine/description.h"
+#include "engine/residency/tier_settings.h"
 
 namespace nn {
 namespace {
 
 std::map<std::string, int64_t> tile_sizes;
 
+// Of the GPU with the tiles, or its tier; 0 if tasks run on CPU workers.
+int64_t gpu_bytes_in_use() {
+    const int gpus = gpus_in_use();
+    if (gpus == 0) return 0;
+    return tiers().exist() ? tiers().bytes(NodeKind::gpu) : machine().bytes(NodeKind::gpu) / gpus;
+}
+
 // Bytes. A tensor without axis names is cut if it is larger than two of these, into few tiles: a
-// product of two such tensors has a task for each pair of tiles. On GPUs fewer weights are cut:
-// attention and gated units need whole rows of a layer's result, so that a cut costs copies (in a
-// Llama of 7B, 8 % of a step by count). With two of 1/800 of a GPU's memory, AdamW, which needs a
-// bf16 weight, its master, moments and gradient at once, takes 1/44 of the memory.
+// product of two such tensors has a task for each pair of tiles. On GPUs with much memory fewer
+// weights are cut: attention and gated units need whole rows of a layer's result, so cuts cost
+// copies (in a Llama of 7B, 8 % of a step by count). AdamW needs a bf16 weight, its master, moments
+// and gradient at once, nine times its bytes; two tiles of 1/512 of the memory take 1/28 of it.
+// Sizes are powers of two, so that a description that is about right cuts as the GPU does.
 int64_t large_tile() {
     constexpr int64_t least = int64_t(32) << 20;
-    const int gpus = gpus_in_use();
-    return gpus == 0 ? least : std::max(least, machine().bytes(NodeKind::gpu) / gpus / 800);
+    const int64_t memory = gpu_bytes_in_use();
+    int64_t out = least;
+    while (out * 2 <= memory / 512) out *= 2;
+    return out;
 }
 int64_t max_large_tiles() { return std::max(12, 2 * machine().count(Device::cpu)); }
 

@@ -203,11 +203,11 @@ void* gpu_allocate(size_t bytes, int gpu) {
 }
 void gpu_free(void* memory) { cudaFree(memory); }
 
-int gpu_units() {
-    int units = 0;
-    need(cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, this_worker().gpu.device),
+int gpu_multiprocessors() {
+    int count = 0;
+    need(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, this_worker().gpu.device),
          "cudaDeviceGetAttribute");
-    return units;
+    return count;
 }
 
 double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats) {
@@ -314,7 +314,7 @@ void stop_gpus() {}
 void anchor_gpu_times() {}
 void* gpu_allocate(size_t, int) { return nullptr; }
 void gpu_free(void*) {}
-int gpu_units() { return 0; }
+int gpu_multiprocessors() { return 0; }
 double time_on_gpu(const Kernel&, const KernelCall&, int) { return 0; }
 void poison_on_gpu(void*, size_t) {}
 std::string copy_beside_kernels(int, void*, const void*, size_t) {

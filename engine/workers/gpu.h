@@ -34,7 +34,7 @@ void end_on_gpu();
 // Device memory, or nullptr if none is left. gpu: CUDA's number; -1: that of the calling worker.
 void* gpu_allocate(size_t bytes, int gpu = -1);
 void gpu_free(void* memory);
-int gpu_units();  // multiprocessors of the calling worker's GPU
+int gpu_multiprocessors();  // of the calling worker's GPU
 // The mean seconds of `repeats` calls after a warm-up, on a GPU worker before the first task.
 double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats);
 

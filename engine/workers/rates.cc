@@ -14,6 +14,7 @@
 #include "engine/graph/cost.h"
 #include "engine/memory/arena.h"
 #include "engine/workers/gpu.h"
+#include "engine/workers/worker.h"
 #include "engine/workers/workers.h"
 #include "kernels/params/copy.h"
 #include "kernels/params/fill.h"
@@ -24,7 +25,7 @@ namespace {
 
 std::array<Rates, STARPU_NMAXWORKERS> rates;
 bool measured = false;
-starpu_perfmodel model{};
+starpu_perfmodel model{}, group_model{};
 std::mutex mutex;
 std::string failure;
 
@@ -86,7 +87,7 @@ Rates rates_on(bool gpu) {
     Rates out = gpu ? measured_rates(run, 4096, 256 * megabyte, true)
                     : measured_rates(run, 384, 16 * megabyte, false);
     out.start = gpu ? 5e-6 : 1e-6;  // about the cost of a launch, or of taking a task
-    out.units = gpu ? gpu_units() : 0;
+    out.multiprocessors = gpu ? gpu_multiprocessors() : 0;
     return out;
 }
 
@@ -106,6 +107,13 @@ void measure_gpu(void*) {
 // In microseconds, for StarPU.
 double cost_of(starpu_task* task, unsigned worker, unsigned) {
     return seconds_of(*static_cast<const TaskArg*>(task->cl_arg), rates[worker]) * 1e6;
+}
+
+double cost_of_group(starpu_task* task, unsigned worker, unsigned) {
+    const auto& group = *static_cast<const GroupArg*>(task->cl_arg);
+    double seconds = 0;
+    for (int i = 0; i < group.count; ++i) seconds += seconds_of(*group.args[i], rates[worker]);
+    return seconds * 1e6;
 }
 
 bool uses_times(const std::string& scheduler) {
@@ -156,7 +164,9 @@ void start_rates() {
                uses_times(starpu_sched_get_sched_policy()->policy_name);
     rates.fill({});
     if (!measured) return;
-    model.type = STARPU_PER_WORKER, model.worker_cost_function = cost_of, model.symbol = "nnlua";
+    model.worker_cost_function = cost_of, group_model.worker_cost_function = cost_of_group;
+    for (starpu_perfmodel* one : {&model, &group_model}) one->type = STARPU_PER_WORKER;
+    model.symbol = "nnlua", group_model.symbol = "nnlua_groups";
     const Rates cpu = rates_on(false);  // on this thread: all cores count as equal
     for (int w = 0; w < int(starpu_worker_get_count()); ++w)
         if (gpu_of(w) < 0) rates[size_t(w)] = cpu;
@@ -172,5 +182,6 @@ void start_rates() {
 Rates rates_of(int worker) { return rates[size_t(worker)]; }
 
 starpu_perfmodel* perf_model() { return measured ? &model : nullptr; }
+starpu_perfmodel* perf_model_of_groups() { return measured ? &group_model : nullptr; }
 
 }  // namespace nn

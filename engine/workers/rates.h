@@ -14,7 +14,9 @@ namespace nn {
 
 void start_rates();              // after StarPU starts; throws if a product fails
 Rates rates_of(int worker);      // not known() if they were not measured
-starpu_perfmodel* perf_model();  // for codelets; nullptr if the scheduler uses no times
+// For codelets of single tasks and of groups; nullptr if the scheduler uses no times.
+starpu_perfmodel* perf_model();
+starpu_perfmodel* perf_model_of_groups();
 
 // One call of a kernel on operands of these sizes (0: absent). All measurements of rates, on one
 // core, on all cores or on a GPU, use the same calls.

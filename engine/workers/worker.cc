@@ -209,7 +209,7 @@ starpu_codelet* group_codelet(size_t tiles) {
         // `nodes` has only STARPU_NMAXBUFS entries.
         codelet->dyn_nodes = static_cast<int*>(std::calloc(size_t(1) << size, sizeof(int)));
     }
-    if (codelet->model != perf_model()) codelet->model = perf_model();
+    if (codelet->model != perf_model_of_groups()) codelet->model = perf_model_of_groups();
     return codelet;
 }
 

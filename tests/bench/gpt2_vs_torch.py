@@ -24,7 +24,7 @@ def parse():
     parser.add_argument("--model", default="gpt2",
                         help="custom: a GPT-2 of --layers, --heads, --embd and --vocab")
     for size, default in CUSTOM.items():
-        parser.add_argument(f"--{size}", type=int, default=default, help="of a custom model")
+        parser.add_argument(f"--{size}", type=int, help=f"of a custom model; default: {default}")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=256, help="tokens in a sequence")
     parser.add_argument("--steps", type=int, default=10)
@@ -33,18 +33,25 @@ def parse():
     parser.add_argument("--threads", default="best", help="of PyTorch; best: try, keep the best")
     parser.add_argument("--compile", action="store_true", help="torch.compile as a contender too")
     parser.add_argument("--python", help="an interpreter that has PyTorch")
-    return parser.parse_args()
+    args = parser.parse_args()
+    given = [size for size in CUSTOM if getattr(args, size) is not None]
+    if given and args.model != "custom":
+        parser.error(f"--{given[0]} is of a custom model; add --model custom")
+    args.custom = {size: getattr(args, size) or default for size, default in CUSTOM.items()}
+    return args
 
 
 def contenders(args):
     sizes = {"model": args.model, "batch": args.batch, "tokens": args.tokens, "steps": args.steps}
     if args.model == "custom":
-        sizes.update({size: getattr(args, size) for size in CUSTOM})
+        sizes.update(args.custom)
     ours = ["./nnlua", "recipes/bench_gpt2.lua", "--json", f"dtype={args.dtype}"]
     ours += [f"{k}={v}" for k, v in sizes.items()]
     python = torch_python(args.python)
     theirs = [python, str(BENCH / "torch_gpt2.py"), "--json"]
     theirs += [word for k, v in sizes.items() for word in (f"--{k}", str(v))]
+    if args.model == "custom":
+        theirs += ["--context", str(args.tokens)]  # as many positions as nnlua's model
 
     def torch(*options):
         best = [] if args.threads == "best" else [args.threads]  # found in the first round
@@ -76,7 +83,10 @@ def main():
     rival = max((name for name in speed if name != "nnlua"), key=speed.get)
     ratio = speed["nnlua"] / speed[rival]
 
-    print(f"\n{args.model}, batch {args.batch} x {args.tokens} tokens, {args.dtype}; "
+    model = args.model
+    if model == "custom":
+        model += "".join(f", {size} {value}" for size, value in args.custom.items())
+    print(f"\n{model}, batch {args.batch} x {args.tokens} tokens, {args.dtype}; "
           f"median of {args.rounds} rounds, {args.steps} steps each\n")
     print_table(["", "tokens/s", "GFLOP/s", "sgemm GFLOP/s", "threads"], [
         [name, span(runs, "tokens_per_s", 1), f"{median(runs, 'gflops'):.0f}",
@@ -86,7 +96,7 @@ def main():
     print(f"\nnnlua / {rival}: {ratio:.3f}")
     quiet = was_quiet(results)
     print(json.dumps({"benchmark": "gpt2_vs_torch", "ratio": round(ratio, 3), "against": rival,
-                      "tokens_per_s": speed, "model": args.model, "dtype": args.dtype,
+                      "tokens_per_s": speed, "model": model, "dtype": args.dtype,
                       "batch": args.batch, "tokens": args.tokens, "steps": args.steps,
                       "rounds": args.rounds,
                       "torch": results["torch"][0]["torch"], "idle_machine": quiet}))

@@ -1,8 +1,11 @@
-// The cost model of kernels on GPUs, against times by hand.
+// The cost model of kernels on GPUs, against times by hand, and the choices that it is the reason
+// for.
+#include <algorithm>
 #include <cstring>
 
 #include "engine/graph/cost.h"
 #include "engine/graph/task.h"
+#include "engine/machine/description.h"
 #include "kernels/params/attention.h"
 #include "kernels/params/gemm.h"
 #include "tests/cpp/engine_test.h"
@@ -14,13 +17,17 @@ namespace {
 constexpr Rates rates = {1e13, 1e13, 1e14, 5e13, 2e12, 5e-6, 100};
 
 template <class P>
-double seconds(const char* kernel, const P& params, double flops, double bytes,
+TaskArg arg_of(const char* kernel, const P& params, double flops, double bytes,
                Dtype dtype = Dtype::bf16) {
     TaskArg arg{};
     arg.kernel = find_kernel(kernel), arg.dtype = dtype;
     arg.flops = float(flops), arg.bytes = float(bytes);
     std::memcpy(arg.params, &params, sizeof params);
-    return seconds_of(arg, rates) - rates.start;
+    return arg;
+}
+
+template <class P> double seconds(const char* kernel, const P& params, double flops, double bytes) {
+    return seconds_of(arg_of(kernel, params, flops, bytes), rates) - rates.start;
 }
 
 double product(int64_t m, int64_t n, int64_t k, int32_t epilogue = 0) {
@@ -42,18 +49,18 @@ std::vector<Task> recorded(const std::string& kernel, const std::vector<Tensor>&
 
 }  // namespace
 
-TEST_CASE("a product on a GPU takes whole turns of its multiprocessors, and stores its blocks") {
+TEST_CASE("a product on a GPU takes whole waves of blocks, and stores its blocks") {
     constexpr int64_t depth = 2000;
-    const double turn = 2.0 * 128 * 256 * depth / 1e12;
+    const double wave = 2.0 * 128 * 256 * depth / 1e12;
     const auto stored = [](int64_t rows) { return 2.0 * double(rows) * 256 / 2e12; };
-    CHECK(product(128 * 100, 256, depth) == Approx(turn + stored(12800)));
-    CHECK(product(128 * 300, 256, depth) == Approx(3 * turn + stored(38400)));
-    // Another block takes another turn, if only of smaller blocks.
+    CHECK(product(128 * 100, 256, depth) == Approx(wave + stored(12800)));
+    CHECK(product(128 * 300, 256, depth) == Approx(3 * wave + stored(38400)));
+    // One more row takes another wave, if only of smaller blocks.
     const double more = product(128 * 100 + 1, 256, depth);
     CHECK(more > 1.1 * product(128 * 100, 256, depth));
-    CHECK(more <= 2 * turn + stored(12801));
+    CHECK(more <= 2 * wave + stored(12801));
     // The slopes of GELU are a kernel that moves three times the result.
-    CHECK(product(128 * 100, 256, depth, 3) == Approx(turn + stored(12800) * (1 + 3 / 0.75)));
+    CHECK(product(128 * 100, 256, depth, 3) == Approx(wave + stored(12800) * (1 + 3 / 0.75)));
 }
 
 TEST_CASE("the gradient of a weight has few blocks on a GPU, so its sums are split") {
@@ -64,22 +71,38 @@ TEST_CASE("the gradient of a weight has few blocks on a GPU, so its sums are spl
     CHECK(product(768, 768, 128) > 2 * ideal / 128);  // nothing to split
 }
 
-TEST_CASE("attention on a GPU reaches the share of products that its kernels do") {
-    const auto attention = [](bool backward, int64_t head_dim, int32_t backend, Dtype dtype) {
+TEST_CASE("attention on a GPU takes the time of the kernels that compute it") {
+    struct Case {
+        int64_t head_dim = 64, q_start = 0;
+        int32_t backend = nn_attention_auto;
+        double dropout = 0;
+        Dtype dtype = Dtype::bf16;
+        bool bias = false;
+    };
+    // Of the rate of products in bf16.
+    const auto share = [](bool backward, const Case& c) {
         nn_attention_params p{};
-        p.head_dim = head_dim, p.backend = backend;
-        return seconds(backward ? "attention_backward" : "attention", p, 1e12, 1e9, dtype) * 1e2;
+        p.head_dim = c.head_dim, p.backend = c.backend, p.dropout = c.dropout;
+        p.q_len = p.k_len = 1024, p.q_start = c.q_start, p.first = p.last = 1;
+        p.first_q = p.first_kv = 1;
+        TaskArg arg = arg_of(backward ? "attention_backward" : "attention", p, 1e12, 1e9, c.dtype);
+        std::fill_n(arg.buffer_of, max_operands, int8_t(-1));
+        if (c.bias) arg.buffer_of[backward ? 8 : 6] = 0;
+        return 1e12 / (seconds_of(arg, rates) - rates.start) / rates.bf16;
     };
     for (bool backward : {false, true}) {
-        const auto share = [&](int64_t head_dim, int32_t backend, Dtype dtype = Dtype::bf16) {
-            return 1 / attention(backward, head_dim, backend, dtype);
-        };
-        CHECK(share(64, nn_attention_auto) == Approx(backward ? 0.23 : 0.36));
-        CHECK(share(128, nn_attention_auto) == Approx(backward ? 0.3 : 0.6));
-        CHECK(share(128, nn_attention_cudnn) == Approx(backward ? 0.47 : 0.6));
-        CHECK(share(128, nn_attention_nnlua) == Approx(backward ? 0.15 : 0.22));
-        CHECK(share(80, nn_attention_auto) == share(80, nn_attention_nnlua));
-        CHECK(share(64, nn_attention_auto, Dtype::f32) < 0.1 * share(64, nn_attention_nnlua));
+        const double ours = backward ? 0.13 : 0.18, others = 0.2 * rates.f32 / rates.bf16;
+        CHECK(share(backward, {}) == Approx(backward ? 0.23 : 0.36));
+        CHECK(share(backward, {.head_dim = 128}) == Approx(backward ? 0.3 : 0.6));
+        CHECK(share(backward, {.head_dim = 128, .backend = nn_attention_cudnn}) ==
+              Approx(backward ? 0.47 : 0.6));
+        CHECK(share(backward, {.head_dim = 128, .backend = nn_attention_nnlua}) ==
+              Approx(backward ? 0.15 : 0.22));
+        CHECK(share(backward, {.q_start = 1024}) == Approx(ours));
+        CHECK(share(backward, {.dropout = 0.1}) == Approx(ours));
+        CHECK(share(backward, {.head_dim = 80}) == Approx(others));
+        CHECK(share(backward, {.dtype = Dtype::f32}) == Approx(others));
+        CHECK(share(backward, {.bias = true}) == Approx(others));
     }
 }
 
@@ -107,9 +130,18 @@ TEST_CASE("tasks count the bytes that they move, not those of their tiles") {
     });
     REQUIRE(lookups.size() == 1);
     CHECK(lookups[0].arg.bytes == 2 * 6 * 8 * 4);
+
+    const Tensor dy = filled(Grid::whole({2, 3, 8}), Dtype::f32, 1);
+    const auto added =
+        recorded("embedding_backward", {dy, ids, table}, [](const std::vector<Tensor>& in) {
+            return std::vector<Tensor>{
+                op("embedding_backward", {in[0], in[1], in[2], {}, {}, {}}, std::vector<Value>(1))};
+        });
+    REQUIRE(added.size() == 1);
+    CHECK(added[0].arg.bytes == 3 * 6 * 8 * 4 + 5000 * 8 * 4);  // rows, and all zeros first
 }
 
-TEST_CASE("nothing is compiled for the length of a prompt") {
+TEST_CASE("short prompts of odd lengths use our attention kernels") {
     const Session session;
     const auto backend = [](int64_t tokens, bool prompt) {
         const Tensor qkv = filled(Grid::whole({1, tokens, 3 * 64}), Dtype::bf16, 1);
@@ -125,10 +157,27 @@ TEST_CASE("nothing is compiled for the length of a prompt") {
     };
     CHECK(backend(100, true) == nn_attention_nnlua);
     CHECK(backend(128, true) == nn_attention_auto);
+    CHECK(backend(16385, true) == nn_attention_auto);
     CHECK(backend(100, false) == nn_attention_auto);
     settings().attention = nn_attention_cudnn;
     CHECK(backend(100, true) == nn_attention_cudnn);
     settings().attention = nn_attention_auto;
+}
+
+TEST_CASE("weights are cut less on GPUs with much memory") {
+    const auto tiles = [](const Dims& shape, const char* description) {
+        describe_machine(description);
+        const int64_t out = choose_grid(shape, Dtype::bf16, {}).tiles();
+        describe_machine("");
+        return out;
+    };
+    const Dims gate_and_up = {22016, 4096};  // of a Llama of 7B, 180 MB
+    CHECK(tiles(gate_and_up, "cpus=2") == 6);
+    CHECK(tiles(gate_and_up, "cpus=2 gpus=1 gpu_memory=80GB") == 1);
+    CHECK(tiles(gate_and_up, "cpus=2 gpus=1 gpu_memory=72GB") == 1);
+    CHECK(tiles(gate_and_up, "cpus=2 gpus=1 gpu_memory=24GB") == 6);
+    CHECK(tiles(gate_and_up, "cpus=2 gpus=8 gpu_memory=24GB") == 6);
+    CHECK(tiles({57344, 8192}, "cpus=2 gpus=1 gpu_memory=80GB") == 7);  // of 70B, 940 MB
 }
 
 }  // namespace nn::engine_test

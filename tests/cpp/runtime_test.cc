@@ -10,6 +10,7 @@
 #include "engine/runtime/session.h"
 #include "engine/workers/handles.h"
 #include "engine/workers/rates.h"
+#include "engine/workers/worker.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
@@ -99,6 +100,13 @@ TEST_CASE("schedulers that need task times get them from FLOPs, bytes and measur
     starpu_task* task = starpu_task_create();
     task->cl = &codelet, task->cl_arg = &arg, task->cl_arg_size = sizeof arg;
     CHECK(starpu_task_worker_expected_length(task, 0, 0, 0) == Approx(seconds_of(arg, r) * 1e6));
+    // A group takes the time of all its tasks.
+    const TaskArg* const args[] = {&arg, &arg, &arg};
+    GroupArg group{arg, 3, args};
+    codelet.model = perf_model_of_groups();
+    task->cl_arg = &group;
+    CHECK(starpu_task_worker_expected_length(task, 0, 0, 0) ==
+          Approx(3 * seconds_of(arg, r) * 1e6));
     task->destroy = 0;
     starpu_task_destroy(task);
 }

@@ -117,21 +117,6 @@ TEST_CASE("vocabularies are cut into the fewest tiles, at multiples of 128") {
     check("cpus=8", 2048, false), check("cpus=8 gpus=1", 8192, true);
 }
 
-TEST_CASE("weights are cut less on GPUs with much memory") {
-    const auto tiles = [](const Dims& shape, const char* description) {
-        describe_machine(description);
-        const int64_t out = choose_grid(shape, Dtype::bf16, {}).tiles();
-        describe_machine("");
-        return out;
-    };
-    const Dims gate_and_up = {22016, 4096};  // of a Llama of 7B, 180 MB
-    CHECK(tiles(gate_and_up, "cpus=2") == 6);
-    CHECK(tiles(gate_and_up, "cpus=2 gpus=1 gpu_memory=80GB") == 1);
-    CHECK(tiles(gate_and_up, "cpus=2 gpus=8 gpu_memory=80GB") == 1);
-    CHECK(tiles(gate_and_up, "cpus=2 gpus=1 gpu_memory=24GB") == 6);
-    CHECK(tiles({57344, 8192}, "cpus=2 gpus=1 gpu_memory=80GB") == 10);  // of 70B, 940 MB
-}
-
 // cuBLASLt gets the leading dimensions of these parameters (kernels/cuda/gemm.cu), and tiles begin
 // at multiples of 64 bytes.
 TEST_CASE("the rows of all operands of the head's products begin at multiples of 16 bytes") {

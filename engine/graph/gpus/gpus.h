@@ -35,7 +35,7 @@ struct TaskGroup {
     std::vector<TilePtr> tiles;   // of all of them, once each
     std::vector<Mode> modes;      // as the group uses them
     std::vector<TaskArg> args;    // of each task, with buffers numbered in `tiles`
-    TaskArg all;                  // for the cost model: the sums of all
+    TaskArg all;                  // for messages and profiles: the first, with the sums of all
     std::vector<TilePtr> dies_after;
 };
 constexpr int max_group = 64, max_group_tiles = 100;  // a buffer's number is an int8_t

@@ -67,7 +67,8 @@ end
 --- tilings and plans are made; it may differ from this machine. nn.machine "FILE" reads settings
 --- NAME=VALUE from a file, nn.machine "" returns to this machine, and nn.machine() changes nothing.
 --- Further settings: ranks, disk; and rates, which plans then use instead of measurements:
---- gflops, bf16_gflops and bandwidth of a CPU worker, gpu_gflops (bf16), gpu_bandwidth, gpu_link,
+--- gflops, bf16_gflops and bandwidth of a CPU worker; gpu_gflops (large bf16 products),
+--- gpu_bandwidth (a copy in its memory, read and written), gpu_multiprocessors (132), gpu_link;
 --- disk_read, disk_write, rank_link (of a rank, each way). The environment variable NNLUA_MACHINE
 --- accepts the same settings. Returns {ranks=, cpus=, gpus=, ram=, gpu_memory=, disk=, described=}.
 --- Errors: unknown settings and units.
@@ -143,7 +144,8 @@ local backends = {[0] = "auto", "cudnn", "nnlua", text = '"auto", "cudnn" or "nn
 --- of cuDNN if it is installed, else nnlua's; "cudnn": its fastest kernels, which sum the gradient
 --- of the queries in a varying order; "nnlua": nnlua's kernels. nnlua's kernels always compute
 --- attention with dropout, in other dtypes, and over sequences that span several tiles. They also
---- replace cuDNN, with a message once, for shapes that it rejects. With "cudnn" but without cuDNN,
+--- replace cuDNN, with a message once, for shapes that it rejects, and with "auto" for prompts of
+--- odd lengths, because cuDNN compiles for each length. With "cudnn" but without cuDNN,
 --- the first such task on a GPU fails. Returns the previous setting; without an argument it changes
 --- nothing.
 ---     nn.attention_backend()  --> "auto"

@@ -31,15 +31,15 @@ end
 
 --- nn.gpu_budget(build, {launch=5e-6, task=10e-6}) -> budget
 --- The time of a step on the GPUs that nn.machine describes, without computing anything: for each
---- kernel its tasks, FLOPs, bytes, and the seconds that they take at the described rates of large
---- products and copies (gpu_gflops, gpu_bandwidth), one after the other, divided by the number of
---- GPUs. docs/cuda.md says how far kernels stay below these rates. build() is as in nn.plan_step.
+--- kernel its tasks, FLOPs, bytes, and the seconds that the cost model (docs/cuda.md) predicts from
+--- the described rates of large products and copies (gpu_gflops, gpu_bandwidth), one after the
+--- other, divided by the number of GPUs. build() is as in nn.plan_step.
 --- Options: the seconds between the kernels on the GPU, and of the host for each group of tasks
 --- that is submitted and each temporary that is freed. Prints as a table. Fields:
 --- kernels, tasks, flops and bytes (of all GPUs), launches and seconds (of a GPU), groups, freed,
 --- driver (seconds of the host), gpus, hops (bytes between GPUs). Errors: the machine is not
 --- described with these rates.
----     nn.machine{gpus=1, gpu_gflops=989e3, gpu_bandwidth="3.3TB/s", gpu_memory="80GB"}
+---     nn.machine{gpus=1, gpu_gflops=700e3, gpu_bandwidth="2.8TB/s", gpu_memory="80GB"}
 ---     local budget = nn.gpu_budget(function()
 ---       local layer, input = nn.Linear(1000, 1000), nn.zeros(64, 1000)
 ---       return function() return nn.no_grad(layer, input):sum() end, {weights = layer}
