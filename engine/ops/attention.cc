@@ -198,7 +198,8 @@ const std::vector<Attribute> attributes = {
     counter,
     seed,
     {"max_distance", "int", "128", "of bias: larger distances share the last bucket"},
-    {"prompt", "bool", "false", "qkv is of a prompt: on GPUs, cuDNN is not used for odd lengths"},
+    {"prompt", "bool", "false",
+     "qkv is of a prompt: GPUs use cuDNN only for multiples of 64 tokens"},
 };
 const std::vector<Attribute> cross_attributes = {heads, kv_heads, scale, dropout, counter, seed};
 

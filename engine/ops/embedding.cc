@@ -1,6 +1,8 @@
 // Token and position embedding, over vocabulary tiles, forward and backward.
 #include "kernels/params/embedding.h"
 
+#include <algorithm>
+
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
 
@@ -39,7 +41,8 @@ nn_embedding_params params_of(const Call& c, int64_t tile) {
 
 // Bytes of the rows that ids select from a tile of the vocabulary, if all rows are equally likely.
 double bytes_of_rows(const nn_embedding_params& p, double element_bytes) {
-    const double rows = double(p.batch * p.len) * double(p.rows) / double(p.vocab);
+    const double rows =
+        double(p.batch * p.len) * double(p.rows) / double(std::max<int64_t>(1, p.vocab));
     return rows * double(p.cols) * element_bytes;
 }
 

@@ -141,7 +141,7 @@ TEST_CASE("tasks count the bytes that they move, not those of their tiles") {
     CHECK(added[0].arg.bytes == 3 * 6 * 8 * 4 + 5000 * 8 * 4);  // rows, and all zeros first
 }
 
-TEST_CASE("short prompts of odd lengths use our attention kernels") {
+TEST_CASE("prompts of other lengths than multiples of 64 use our attention kernels") {
     const Session session;
     const auto backend = [](int64_t tokens, bool prompt) {
         const Tensor qkv = filled(Grid::whole({1, tokens, 3 * 64}), Dtype::bf16, 1);

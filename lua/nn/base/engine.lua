@@ -144,10 +144,10 @@ local backends = {[0] = "auto", "cudnn", "nnlua", text = '"auto", "cudnn" or "nn
 --- of cuDNN if it is installed, else nnlua's; "cudnn": its fastest kernels, which sum the gradient
 --- of the queries in a varying order; "nnlua": nnlua's kernels. nnlua's kernels always compute
 --- attention with dropout, in other dtypes, and over sequences that span several tiles. They also
---- replace cuDNN, with a message once, for shapes that it rejects, and with "auto" for prompts of
---- odd lengths, because cuDNN compiles for each length. With "cudnn" but without cuDNN,
---- the first such task on a GPU fails. Returns the previous setting; without an argument it changes
---- nothing.
+--- replace cuDNN, with a message once, for shapes that it rejects, and with "auto" for prompts
+--- whose length is no multiple of 64, because cuDNN compiles for each length. With "cudnn" but
+--- without cuDNN, the first such task on a GPU fails. Returns the previous setting; without an
+--- argument it changes nothing.
 ---     nn.attention_backend()  --> "auto"
 function M.attention_backend(which)
   return choose("attention_backend", backends, which, C.nn_attention_backend)
