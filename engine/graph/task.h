@@ -32,6 +32,13 @@ struct TaskArg {
     alignas(16) unsigned char params[max_params];
 };
 
+// Several tasks that run in order as one, with the buffers of all of them.
+struct GroupArg {
+    TaskArg all;  // for messages and profiles
+    int count;
+    const TaskArg* const* args;
+};
+
 // A number in the params that is set at submission, not at recording.
 struct Patch {
     enum Kind {

@@ -15,6 +15,7 @@
 #include "engine/base/error.h"
 #include "engine/base/kept_file.h"
 #include "engine/base/kept_numbers.h"
+#include "engine/graph/context.h"
 #include "engine/machine/description.h"
 #include "engine/machine/host.h"
 #include "engine/machine/ranks.h"
@@ -196,6 +197,7 @@ void set_tiers(const TierSettings& settings) {
     }
     measure_stalls(settings.exist() && !settings.on_gpu());
     state().settings = settings;
+    nn::settings().gpu_tier = settings.exist() ? settings.bytes(NodeKind::gpu) : -1;
     state().disk_is_measured = false;
     state().measured_rate = 0;
 }

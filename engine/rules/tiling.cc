@@ -5,18 +5,17 @@
 
 #include "engine/graph/context.h"
 #include "engine/machine/description.h"
-#include "engine/residency/tier_settings.h"
 
 namespace nn {
 namespace {
 
 std::map<std::string, int64_t> tile_sizes;
 
-// Of the GPU with the tiles, or its tier; 0 if tasks run on CPU workers.
-int64_t gpu_bytes_in_use() {
+// For tiles on each GPU; 0 if there are none.
+int64_t gpu_bytes() {
     const int gpus = gpus_in_use();
     if (gpus == 0) return 0;
-    return tiers().exist() ? tiers().bytes(NodeKind::gpu) : machine().bytes(NodeKind::gpu) / gpus;
+    return settings().gpu_tier >= 0 ? settings().gpu_tier : machine().bytes(NodeKind::gpu) / gpus;
 }
 
 // Bytes. A tensor without axis names is cut if it is larger than two of these, into few tiles: a
@@ -27,7 +26,7 @@ int64_t gpu_bytes_in_use() {
 // Sizes are powers of two, so that a description that is about right cuts as the GPU does.
 int64_t large_tile() {
     constexpr int64_t least = int64_t(32) << 20;
-    const int64_t memory = gpu_bytes_in_use();
+    const int64_t memory = gpu_bytes();
     int64_t out = least;
     while (out * 2 <= memory / 512) out *= 2;
     return out;

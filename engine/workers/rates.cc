@@ -14,7 +14,6 @@
 #include "engine/graph/cost.h"
 #include "engine/memory/arena.h"
 #include "engine/workers/gpu.h"
-#include "engine/workers/worker.h"
 #include "engine/workers/workers.h"
 #include "kernels/params/copy.h"
 #include "kernels/params/fill.h"

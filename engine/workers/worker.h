@@ -11,14 +11,8 @@ namespace nn {
 
 starpu_codelet* codelet_of(const Kernel* kernel);
 
-// Runs several tasks in order as one, with the buffers of all of them. The argument begins with a
-// TaskArg for the cost model.
-struct GroupArg {
-    TaskArg all;
-    int count;
-    const TaskArg* const* args;
-};
-starpu_codelet* group_codelet(size_t tiles);  // for a group of so many; main thread only
+// Runs the tasks of a GroupArg, which have so many tiles. Main thread only.
+starpu_codelet* group_codelet(size_t tiles);
 
 // A new codelet that no worker runs; its tasks end at once. It is never freed.
 starpu_codelet* nowhere_codelet(const char* name, int buffers);

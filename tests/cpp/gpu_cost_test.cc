@@ -178,6 +178,11 @@ TEST_CASE("weights are cut less on GPUs with much memory") {
     CHECK(tiles(gate_and_up, "cpus=2 gpus=1 gpu_memory=24GB") == 6);
     CHECK(tiles(gate_and_up, "cpus=2 gpus=8 gpu_memory=24GB") == 6);
     CHECK(tiles({57344, 8192}, "cpus=2 gpus=1 gpu_memory=80GB") == 7);  // of 70B, 940 MB
+    for (const int64_t tier : {int64_t(0), int64_t(2) << 30}) {
+        settings().gpu_tier = tier;
+        CHECK(tiles(gate_and_up, "cpus=2 gpus=1 gpu_memory=80GB") == 6);
+    }
+    settings().gpu_tier = -1;
 }
 
 }  // namespace nn::engine_test

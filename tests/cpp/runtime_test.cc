@@ -10,7 +10,6 @@
 #include "engine/runtime/session.h"
 #include "engine/workers/handles.h"
 #include "engine/workers/rates.h"
-#include "engine/workers/worker.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
