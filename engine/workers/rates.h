@@ -12,8 +12,8 @@ struct starpu_perfmodel;
 
 namespace nn {
 
-void start_rates();              // after StarPU starts; throws if a product fails
-Rates rates_of(int worker);      // not known() if they were not measured
+void start_rates();          // after StarPU starts; throws if a product fails
+Rates rates_of(int worker);  // not known() if they were not measured
 // For codelets of single tasks and of groups; nullptr if the scheduler uses no times.
 starpu_perfmodel* perf_model();
 starpu_perfmodel* perf_model_of_groups();
