@@ -1,7 +1,6 @@
 #include "engine/graph/gpu_cost.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "engine/graph/task.h"
@@ -15,12 +14,6 @@ namespace {
 constexpr double share_of_copies = 0.75;
 
 int64_t ceil_of(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-template <class P> P params_of(const TaskArg& arg) {
-    P out;
-    std::memcpy(&out, arg.params, sizeof out);
-    return out;
-}
 
 // Each multiprocessor computes one block of a product's result at a time, in waves. Smaller blocks
 // reach a smaller share of the rate, because they load more per FLOP.

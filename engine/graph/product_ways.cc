@@ -17,28 +17,22 @@ static bool is_product(const TaskArg& arg) {
     return may_be && (name == "gemm" || name == "gemm_dgelu" || name == "gemm_dglu");
 }
 
-static nn_gemm_params params_of(const TaskArg& arg) {
-    nn_gemm_params out;
-    std::memcpy(&out, arg.params, sizeof out);
-    return out;
-}
-
 std::optional<products::Widths> product_widths(const TaskArg& arg) {
     const bool on_gpus = !ranks().several() && gpus_in_use() > 0;  // ranks: agree_on_products()
     if (!is_product(arg) || on_gpus) return {};
-    const nn_gemm_params p = params_of(arg);
+    const nn_gemm_params p = params_of<nn_gemm_params>(arg);
     if (p.m <= team::few_rows) return {};
     return products::widths_of(arg.dtype == Dtype::bf16, p.trans_a, p.trans_b, p.m, p.n, p.k);
 }
 
 void set_product_way(TaskArg& arg, products::Way way) {
-    nn_gemm_params p = params_of(arg);
+    nn_gemm_params p = params_of<nn_gemm_params>(arg);
     p.way = 1 + int32_t(way);
     std::memcpy(arg.params, &p, sizeof p);
 }
 
 const char* chosen_library(const TaskArg& arg) {
-    const int32_t way = is_product(arg) ? params_of(arg).way : 0;
+    const int32_t way = is_product(arg) ? params_of<nn_gemm_params>(arg).way : 0;
     return way > 0 ? products::way_name(products::Way(way - 1)) : "";
 }
 

@@ -32,6 +32,13 @@ struct TaskArg {
     alignas(16) unsigned char params[max_params];
 };
 
+// A copy of the task's parameters, which are a P.
+template <class P> P params_of(const TaskArg& arg) {
+    P out;
+    std::memcpy(&out, arg.params, sizeof out);
+    return out;
+}
+
 // Several tasks that run in order as one, with the buffers of all of them.
 struct GroupArg {
     TaskArg all;  // for messages and profiles

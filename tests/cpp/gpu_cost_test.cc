@@ -1,5 +1,5 @@
-// The cost model of kernels on GPUs, against times by hand, and the choices that it is the reason
-// for.
+// The cost model of kernels on GPUs, against times by hand; the bytes that tasks count; the kernels
+// for prompts, and the tiles of weights on GPUs.
 #include <algorithm>
 #include <cstring>
 
@@ -49,7 +49,7 @@ std::vector<Task> recorded(const std::string& kernel, const std::vector<Tensor>&
 
 }  // namespace
 
-TEST_CASE("a product on a GPU takes whole waves of blocks, and stores its blocks") {
+TEST_CASE("a product on a GPU takes whole waves of blocks, and stores its result") {
     constexpr int64_t depth = 2000;
     const double wave = 2.0 * 128 * 256 * depth / 1e12;
     const auto stored = [](int64_t rows) { return 2.0 * double(rows) * 256 / 2e12; };
@@ -150,10 +150,8 @@ TEST_CASE("prompts of other lengths than multiples of 64 use our attention kerne
             attributes.front() = number(1), attributes.back() = number(prompt);
             return std::vector<Tensor>{op("attention", {in[0], {}, {}}, attributes)};
         });
-        nn_attention_params p{};
         REQUIRE(tasks.size() == 1);
-        std::memcpy(&p, tasks[0].arg.params, sizeof p);
-        return p.backend;
+        return params_of<nn_attention_params>(tasks[0].arg).backend;
     };
     CHECK(backend(100, true) == nn_attention_nnlua);
     CHECK(backend(128, true) == nn_attention_auto);

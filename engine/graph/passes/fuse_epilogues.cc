@@ -27,21 +27,16 @@ struct Fusion {
 };
 enum { sweep_result, sweep_sums, sweep_gradient, sweep_saved };
 
-template <class P> P params_of(const Task& task) {
-    P out;
-    std::memcpy(&out, task.arg.params, sizeof out);
-    return out;
-}
 void set_params(Task& task, const nn_gemm_params& p) { std::memcpy(task.arg.params, &p, sizeof p); }
 
 // Another activation needs a case here. Epilogues overwrite the sums, so the sweep must do so too.
 Fusion fusion_of(const Task& sweep) {
     if (sweep.arg.kernel->name == "gelu_bias_backward") {
-        const auto p = params_of<nn_gelu_bias_backward_params>(sweep);
+        const auto p = params_of<nn_gelu_bias_backward_params>(sweep.arg);
         if (p.first) return {"gemm_dgelu", 3, p.cols, p.cols};
     }
     if (sweep.arg.kernel->name == "glu_backward") {
-        const auto p = params_of<nn_glu_params>(sweep);
+        const auto p = params_of<nn_glu_params>(sweep.arg);
         if (p.first) return {"gemm_dglu", 4 + p.activation, p.cols, 2 * p.cols};
     }
     return {};
@@ -100,7 +95,7 @@ public:
         for (size_t i = 0; i + 1 < chain.size(); ++i) {
             Task& product = program_.tasks[chain[i].task];
             product.tiles[chain[i].handle] = result;
-            auto params = params_of<nn_gemm_params>(product);
+            auto params = params_of<nn_gemm_params>(product.arg);
             params.ldc = fusion.ld;
             set_params(product, params);
         }
@@ -119,14 +114,14 @@ private:
         const Task& task = program_.tasks[touch.task];
         if (task.arg.kernel->name != "gemm" || handle_of_operand(task, 0) != touch.handle)
             return false;
-        const auto params = params_of<nn_gemm_params>(task);
+        const auto params = params_of<nn_gemm_params>(task.arg);
         return params.epilogue == 0 && !params.wide && params.batch == 1 && params.n == cols &&
                params.ldc == cols;
     }
 
     static void rewrite(Task& product, const Task& sweep, const Fusion& fusion) {
         product.arg.kernel = find_kernel(fusion.product);
-        auto params = params_of<nn_gemm_params>(product);
+        auto params = params_of<nn_gemm_params>(product.arg);
         params.epilogue = fusion.epilogue;
         set_params(product, params);
         product.arg.operands = 3;
