@@ -67,7 +67,7 @@ extern "C" {
 const char* nn_error(void) { return last_error().c_str(); }
 
 int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory,
-                 int32_t streams) {
+                 int32_t streams, int32_t cuda_graphs) {
     return guard([&] {
         if (cpus < 0 || cpus > most_cpu_workers())
             fail("devices: %d CPU workers, not 0 to %d", cpus, most_cpu_workers());
@@ -77,7 +77,7 @@ int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_
             fail("devices: gpu_memory is %lld bytes; 0 (all) or at least 64 MB is needed",
                  (long long)gpu_memory);
         if (streams < 0 || streams > 4) fail("devices: %d streams; 1 to 4 are possible", streams);
-        configure({{cpus, gpus, gpu_memory}, scheduler ? scheduler : "", streams});
+        configure({{cpus, gpus, gpu_memory}, scheduler ? scheduler : "", streams, cuda_graphs != 0});
     });
 }
 

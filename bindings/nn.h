@@ -161,9 +161,10 @@ typedef struct {
 const char* nn_error(void);    // the last message
 const char* nn_version(void);  // several lines: nnlua, LuaJIT, StarPU, BLAS, products, CUDA
 // Call it before the first task. cpus 0, scheduler NULL or "": automatic; gpus: at most, -1: all;
-// gpu_memory: bytes for tiles on each, 0: 90 % of its memory; streams: per GPU, 0: one.
+// gpu_memory: bytes for tiles on each, 0: 90 % of its memory; streams: per GPU, 0: one;
+// cuda_graphs 1: kernels of a group are started as a CUDA graph.
 int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory,
-                 int32_t streams);
+                 int32_t streams, int32_t cuda_graphs);
 int nn_workers(int32_t* cpus, int32_t* gpus);
 // Describes the machine for tilings and plans: "cpus=64 ram=512GB gpus=8 ...", or a file of such
 // settings; "" returns to the host.

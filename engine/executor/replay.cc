@@ -20,6 +20,7 @@
 #include "engine/runtime/submit.h"
 #include "engine/schedule/group_on_cpus.h"
 #include "engine/schedule/pipeline.h"
+#include "engine/workers/gpu_graph.h"
 #include "engine/workers/waits.h"
 #include "engine/workers/worker.h"
 #include "engine/workers/workers.h"
@@ -92,6 +93,9 @@ void Replay::make_groups() {
         gpus_ = int(first_streams().size());
         const int64_t memory = std::max<int64_t>(0, tile_bytes_on_gpus(host()));
         groups_ = prepare_for_gpus(*program_, gpus_, memory);
+        for (TaskGroup& group : groups_)
+            if (uses_cuda_graphs() && group.gpu >= 0 && group.tasks.size() > 1)
+                group.graph = new_gpu_graph();
     } else if (cpus_ == 0 && first_streams().empty()) {
         cpus_ = running_cpu_workers();
         groups_ = prepare_for_cpus(*program_, cpus_);

@@ -1,6 +1,7 @@
 // A task: one kernel on a few tiles. Ops build tasks (graph/builder.h) and emit them into a sink
 // (graph/sink.h), which records or submits them.
 #pragma once
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -39,11 +40,17 @@ template <class P> P params_of(const TaskArg& arg) {
     return out;
 }
 
+// Where a task's operands are in memory; nullptr if absent.
+using Operands = std::array<void*, max_operands>;
+
+class GpuGraph;  // workers/gpu_graph.h
+
 // Several tasks that run in order as one, with the buffers of all of them.
 struct GroupArg {
     TaskArg all;  // for messages and profiles
     int count;
     const TaskArg* const* args;
+    GpuGraph* graph;  // of the group's kernels; nullptr if they start one by one
 };
 
 // A number in the params that is set at submission, not at recording.

@@ -189,6 +189,8 @@ int cpu_workers() {
     return running_cpu_workers();
 }
 
+bool uses_cuda_graphs() { return chosen.cuda_graphs; }
+
 int gpus() {
     start();
     return int(first_streams().size());

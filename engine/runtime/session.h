@@ -12,6 +12,7 @@ struct SessionOptions {
     HostChoice host;
     std::string scheduler;  // empty: prio on CPUs, dmdas with GPUs
     int streams = 0;        // per GPU, each with a StarPU worker; 0: one
+    bool cuda_graphs = false;  // of the kernels of a group (workers/gpu_graph.h)
 };
 
 void configure(const SessionOptions& options);  // before start(); an error afterwards
@@ -19,6 +20,7 @@ void start();                                   // idempotent; called by the fir
 void shutdown();    // waits for all tasks; idempotent; tiles lose their values
 int cpu_workers();  // starts the session
 int gpus();         // likewise
+bool uses_cuda_graphs();
 // Sets where tasks run from now on unless they specify it. Throws if no such worker exists.
 void run_tasks_on(Where where);
 void start_profile(int64_t limit = default_profile_limit);  // starts the session too

@@ -13,6 +13,7 @@
 #include "engine/graph/task.h"
 #include "engine/memory/arena.h"
 #include "engine/profile/records.h"
+#include "engine/workers/gpu_graph.h"
 #include "engine/workers/watchdog.h"
 #include "engine/workers/workers.h"
 #include "kernels/cuda/device.h"
@@ -27,7 +28,9 @@ constexpr size_t min_workspace = size_t(64) << 20, max_workspace = size_t(256) <
 constexpr int launches_per_worker = watched_tasks - 1;
 
 struct Launch {
-    Fault* faults;  // of each kernel, in memory that the device sees
+    Fault* own_faults;  // of each kernel, in memory that the device sees
+    Fault* faults;      // these, or those of the graph
+    GpuGraph* graph;    // that runs the kernels, or nullptr
     cudaEvent_t begin, end;
     std::array<const TaskArg*, most_kernels> args;
     int kernels;
@@ -74,7 +77,7 @@ void prepare(Worker& worker) {
     worker.faults = static_cast<Fault*>(faults);
     for (int i = 0; i < launches_per_worker; ++i) {
         Launch& launch = worker.launches[size_t(i)];
-        launch.faults = worker.faults + i * most_kernels, launch.watched = 1 + i;
+        launch.own_faults = worker.faults + i * most_kernels, launch.watched = 1 + i;
         for (cudaEvent_t* event : {&launch.begin, &launch.end})
             need(cudaEventCreate(event), "cudaEventCreate");
     }
@@ -145,6 +148,7 @@ void task_over(void* context) {
     launch.finish(*launch.args[size_t(reported)], message_of(launch.faults[reported]));
     watch_ends(launch.watched);
     launch.busy = false;
+    if (launch.graph) launch.graph->in_flight = false;
 }
 
 TaskRecord* start_of_gpu_task() {
@@ -178,6 +182,21 @@ Launch* free_launch(Worker& worker) {
     return nullptr;
 }
 
+// The next kernel of a task; returns where it reports wrong data.
+Fault& note_kernel(Launch& launch, const TaskArg* arg) {
+    Fault& fault = launch.faults[launch.kernels];
+    fault = Fault{};
+    launch.args[size_t(launch.kernels++)] = arg;
+    return fault;
+}
+
+void use_graph(Launch& launch, GpuGraph& graph) {
+    launch.graph = &graph, launch.faults = graph.faults();
+}
+void use_no_graph(Launch& launch) {
+    launch.graph = nullptr, launch.faults = launch.own_faults, launch.kernels = 0;
+}
+
 }  // namespace
 
 bool pin_on_host(void* memory, size_t bytes) {
@@ -193,7 +212,10 @@ void start_gpus() {
     if (!start_error.empty()) fail("%s", start_error.c_str());
 }
 
-void stop_gpus() { on_all_workers(stop_worker); }
+void stop_gpus() {
+    drop_gpu_graphs();
+    on_all_workers(stop_worker);
+}
 void anchor_gpu_times() { on_all_workers(set_anchor); }
 
 void* gpu_allocate(size_t bytes, int gpu) {
@@ -215,7 +237,7 @@ double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats) {
     const Launch& launch = worker.launches[0];
     const cudaStream_t stream = starpu_cuda_get_local_stream();
     KernelCall here = call;
-    here.stream = stream, here.gpu = &worker.gpu, here.fault = launch.faults;
+    here.stream = stream, here.gpu = &worker.gpu, here.fault = launch.own_faults;
     for (int i = -1; i < repeats; ++i) {
         if (i == 0) need(cudaEventRecord(launch.begin, stream), "cudaEventRecord");
         kernel.on(Device::cuda)(here);
@@ -247,6 +269,7 @@ bool begin_on_gpu(const TaskArg& first, int kernels, GpuTaskFinish finish) {
     Launch* const launch = free_launch(worker);
     if (!launch || kernels > most_kernels) return false;
     launch->finish = finish, launch->kernels = 0;
+    launch->faults = launch->own_faults, launch->graph = nullptr;
     launch->args[0] = &first;
     launch->record = start_of_gpu_task();
     if (launch->record &&
@@ -262,9 +285,7 @@ std::string start_on_gpu(const TaskArg* const* args, int count, const Operands* 
     std::string error;
     std::array<KernelCall, most_kernels> calls;
     for (int i = 0; i < count; ++i) {
-        Fault& fault = launch.faults[launch.kernels];
-        fault = Fault{};
-        launch.args[size_t(launch.kernels++)] = args[i];
+        Fault& fault = note_kernel(launch, args[i]);
         calls[size_t(i)] = {operands[i].data(),
                             args[i]->params,
                             args[i]->dtype,
@@ -281,9 +302,34 @@ std::string start_on_gpu(const TaskArg* const* args, int count, const Operands* 
     return error;
 }
 
+GraphUse begin_graph_on_gpu(GpuGraph& graph, const TaskArg* const* args, int count,
+                            const Operands* operands) {
+    Launch& launch = *this_worker().current;
+    const cudaStream_t stream = starpu_cuda_get_local_stream();
+    const GpuGraph::Use use = graph.use_for(args, count, operands);
+    if (use == GpuGraph::Use::nothing) return GraphUse::none;
+    use_graph(launch, graph);
+    if (use == GpuGraph::Use::record) {
+        if (graph.begin_recording(stream)) return GraphUse::recording;
+    } else {
+        for (int i = 0; i < count; ++i) note_kernel(launch, args[i]);
+        if (graph.launch(stream)) return GraphUse::launched;
+    }
+    use_no_graph(launch);
+    return GraphUse::none;
+}
+
+bool end_graph_on_gpu(GpuGraph& graph, bool kernels_failed) {
+    const cudaStream_t stream = starpu_cuda_get_local_stream();
+    if (graph.end_recording(stream, kernels_failed) && graph.launch(stream)) return true;
+    use_no_graph(*this_worker().current);
+    return false;
+}
+
 void end_on_gpu() {
     Worker& worker = this_worker();
     Launch& launch = *worker.current;
+    if (launch.graph) launch.graph->in_flight = true;
     if (launch.record && cudaEventRecord(launch.end, starpu_cuda_get_local_stream()) != cudaSuccess)
         launch.record = nullptr;
     launch.busy = true;
@@ -323,6 +369,10 @@ std::string copy_beside_kernels(int, void*, const void*, size_t) {
 bool begin_on_gpu(const TaskArg&, int, GpuTaskFinish) { return false; }
 std::string start_on_gpu(const TaskArg* const*, int, const Operands*) { return ""; }
 void end_on_gpu() {}
+GraphUse begin_graph_on_gpu(GpuGraph&, const TaskArg* const*, int, const Operands*) {
+    return GraphUse::none;
+}
+bool end_graph_on_gpu(GpuGraph&, bool) { return false; }
 }  // namespace nn
 
 #endif

@@ -2,7 +2,6 @@
 // cuBLASLt and cuDNN, and memory in which running kernels report wrong data. Without CUDA these
 // functions do nothing.
 #pragma once
-#include <array>
 #include <string>
 
 #include "engine/graph/task.h"
@@ -25,11 +24,18 @@ void stop_gpus();
 // error of the launch, or "". When all kernels have ended, finish(arg, message) gets the first
 // report of wrong data and the kernel it is of, or "". After an error, do not call end_on_gpu().
 constexpr int most_kernels = 64;
-using Operands = std::array<void*, max_operands>;
 using GpuTaskFinish = void (*)(const TaskArg& arg, const std::string& message);
 bool begin_on_gpu(const TaskArg& first, int kernels, GpuTaskFinish finish);
 std::string start_on_gpu(const TaskArg* const* args, int count, const Operands* operands);
 void end_on_gpu();
+
+// The kernels of a group as a CUDA graph, between begin_on_gpu() and end_on_gpu(). After `launched`
+// none is left to start. After `recording`, start all of them and call end_graph_on_gpu(), which
+// launches the graph; false: start them again, one by one.
+enum class GraphUse { none, recording, launched };
+GraphUse begin_graph_on_gpu(GpuGraph& graph, const TaskArg* const* args, int count,
+                            const Operands* operands);
+bool end_graph_on_gpu(GpuGraph& graph, bool kernels_failed);
 
 // Device memory, or nullptr if none is left. gpu: CUDA's number; -1: that of the calling worker.
 void* gpu_allocate(size_t bytes, int gpu = -1);

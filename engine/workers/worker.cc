@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <new>
 #include <unordered_map>
+#include <utility>
 
 #include "engine/base/delays.h"
 #include "engine/memory/arena.h"
@@ -116,9 +117,35 @@ std::string run_kernels(void* buffers[], const TaskArg* const* args, int count, 
     }
 }
 
+// Runs all kernels of a task, or starts them on a GPU, until one fails. Returns the error, or "",
+// and the number of the failed one.
+std::pair<std::string, int> run_all_kernels(void* buffers[], const TaskArg* const* args, int count,
+                                            bool gpu) {
+    for (int i = 0, n = 1; i < count; i += n) {
+        n = gpu ? alike_on_gpu(args + i, count - i) : 1;
+        std::string error = run_kernels(buffers, args + i, n, gpu);
+        if (!error.empty()) return {std::move(error), i};
+    }
+    return {"", 0};
+}
+
+// Starts them as a CUDA graph. Returns false if they must be started one by one.
+bool start_as_graph(void* buffers[], const TaskArg* const* args, int count, GpuGraph& graph) {
+    if (failure_is_injected()) return false;
+    std::array<Operands, most_kernels> operands;
+    for (int i = 0; i < count; ++i) operands[size_t(i)] = find_operands(buffers, *args[i]);
+    switch (begin_graph_on_gpu(graph, args, count, operands.data())) {
+        case GraphUse::none: return false;
+        case GraphUse::launched: return true;
+        case GraphUse::recording: break;
+    }
+    return end_graph_on_gpu(graph, !run_all_kernels(buffers, args, count, true).first.empty());
+}
+
 // Runs the kernels of a task, which are several for a group. On a GPU, note_result is called when
 // all have ended.
-void run_on_worker(void* buffers[], const TaskArg* const* args, int count, bool gpu) {
+void run_on_worker(void* buffers[], const TaskArg* const* args, int count, bool gpu,
+                   GpuGraph* graph = nullptr) {
     if (needs_failed_value()) return skip(*args[0]);
     if (arena_failures() > 0) {
         const std::string error = missing_memory(buffers);
@@ -131,10 +158,9 @@ void run_on_worker(void* buffers[], const TaskArg* const* args, int count, bool 
     } catch (const std::exception& e) {
         return note_result(*args[0], e.what());
     }
-    for (int i = 0, n = 1; i < count; i += n) {
-        n = gpu ? alike_on_gpu(args + i, count - i) : 1;
-        const std::string error = run_kernels(buffers, args + i, n, gpu);
-        if (!error.empty()) return note_result(*args[i], error);
+    if (!graph || !gpu || !start_as_graph(buffers, args, count, *graph)) {
+        const auto [error, failed] = run_all_kernels(buffers, args, count, gpu);
+        if (!error.empty()) return note_result(*args[failed], error);
     }
     if (gpu)
         end_on_gpu();
@@ -159,7 +185,7 @@ template <bool gpu> void run_group(void* buffers[], void* cl_arg) {
     if (has_delays) wait_randomly(0.2);
     const Computing computing(!gpu);
     const KernelTimer timer(!gpu);
-    run_on_worker(buffers, group.args, group.count, gpu);
+    run_on_worker(buffers, group.args, group.count, gpu, group.graph);
 }
 
 // Ends with the last task of the program, so that the worker is free for later tasks.

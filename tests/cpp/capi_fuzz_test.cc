@@ -222,7 +222,7 @@ private:
             case 2: return nn_workers(perhaps(&a), perhaps(&b));
             case 3:
                 return nn_configure(any32(), one_in(2) ? "" : "eagre", any32(), int64_t(any()),
-                                    any32());
+                                    any32(), any32());
             case 4: return nn_memory(perhaps(&memory));
             default: return nn_memory_budget(one_in(3) ? -1 : budget >> random.integer(0, 2));
         }
@@ -273,7 +273,7 @@ private:
     int shutdown() {
         recorded_inputs.clear();
         const int status = nn_shutdown();
-        judge(nn_configure(int32_t(random.integer(0, 2)), one_in(2) ? "eager" : nullptr, -1, 0, 0));
+        judge(nn_configure(int32_t(random.integer(0, 2)), one_in(2) ? "eager" : nullptr, -1, 0, 0, 0));
         return status;
     }
 

@@ -127,18 +127,18 @@ TEST_CASE("a machine is described until the host is asked for again, and product
 TEST_CASE("numbers of devices out of range and unknown schedulers are errors") {
     const Library library;
     for (int32_t bad : {-1, INT32_MIN, INT32_MAX, 1025})
-        CHECK_REFUSED(nn_configure(bad, "", -1, 0, 0), "CPU workers");
-    CHECK_REFUSED(nn_configure(1, "no such scheduler", -1, 0, 0), "unknown scheduler");
-    CHECK_REFUSED(nn_configure(1, nullptr, -2, 0, 0), "-2 GPUs");
+        CHECK_REFUSED(nn_configure(bad, "", -1, 0, 0, 0), "CPU workers");
+    CHECK_REFUSED(nn_configure(1, "no such scheduler", -1, 0, 0, 0), "unknown scheduler");
+    CHECK_REFUSED(nn_configure(1, nullptr, -2, 0, 0, 0), "-2 GPUs");
     for (int bad : {-1, 5})
-        CHECK_REFUSED(nn_configure(1, nullptr, -1, 0, bad), "1 to 4 are possible");
-    CHECK_REFUSED(nn_configure(1, nullptr, -1, 1000, 0), "gpu_memory is 1000 bytes");
-    REQUIRE_OK(nn_configure(1, nullptr, -1, 0, 0));
+        CHECK_REFUSED(nn_configure(1, nullptr, -1, 0, bad, 0), "1 to 4 are possible");
+    CHECK_REFUSED(nn_configure(1, nullptr, -1, 1000, 0, 0), "gpu_memory is 1000 bytes");
+    REQUIRE_OK(nn_configure(1, nullptr, -1, 0, 0, 0));
     int32_t cpus = 0, gpus = -1;
     REQUIRE_OK(nn_workers(&cpus, &gpus));
     CHECK(cpus == 1);
     CHECK(gpus >= 0);
-    CHECK_REFUSED(nn_configure(1, nullptr, -1, 0, 0), "before the first tensor");
+    CHECK_REFUSED(nn_configure(1, nullptr, -1, 0, 0, 0), "before the first tensor");
 }
 
 TEST_CASE("a tensor reports its shape, dtype, cuts and bytes") {

@@ -17,7 +17,7 @@ constexpr int f32 = 0, f64 = 1, i64 = 4;
 
 // The library for one test; its end removes whatever the test left open.
 struct Library {
-    explicit Library(int cpus = 2) { nn_configure(cpus, "", -1, 0, 0); }
+    explicit Library(int cpus = 2) { nn_configure(cpus, "", -1, 0, 0, 0); }
     Library(const Library&) = delete;
     ~Library() {
         nn_defer_interrupts(0);
@@ -28,7 +28,7 @@ struct Library {
         nn_memory_budget(0);
         nn_shutdown();
         nn_sync();  // clears an unread error of a kernel
-        nn_configure(0, nullptr, -1, 0, 0);
+        nn_configure(0, nullptr, -1, 0, 0, 0);
     }
 };
 

@@ -3,7 +3,8 @@
 -- temporaries of a step (StarPU invalidates each temporary), tasks by kernel, and the microseconds
 -- of a step: until it is submitted, and until it has run, each the median and the least.
 --   LD_LIBRARY_PATH=build/emulated-gpus EMULATED_CUDA="gpus=1 memory=80000 instant=1" \
---     NNLUA_CUDNN=none nnlua tests/gpu/driver.lua [model=gpt2] [batch=16] [tokens=1024] [steps=5]
+--     NNLUA_CUDNN=none nnlua tests/gpu/driver.lua [model=gpt2] [batch=16] [tokens=1024] [steps=5] \
+--     [graphs=true]
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
 
@@ -13,10 +14,12 @@ local cfg = nn.config({
   tokens = nn.field(1024, "tokens per sequence", {min = 1}),
   steps = nn.field(5, "measured steps", {min = 1}),
   rounding = nn.field("nearest", "of weights", {choices = {"nearest", "stochastic"}}),
+  graphs = nn.field(false, "start kernels as CUDA graphs"),
 }, arg)
 
 local size = GPT2.size(cfg.model)
 size.dtype = "bf16"
+nn.devices {cuda_graphs = cfg.graphs}
 nn.activations "keep"
 local model = GPT2(size)
 local optim = nn.AdamW(model, {lr = 3e-4, weight_decay = 0.1, clip = 1, rounding = cfg.rounding})

@@ -1,6 +1,6 @@
 -- Training speed of GPT-2 on this machine as one line of JSON: the counterpart of torch_speed.py.
 --   nnlua tests/gpu/speed.lua model=gpt2 batch=16 tokens=1024 steps=10 [streams=2] [tile=16384]
---     [attention=cudnn] [gpu_gb=10]
+--     [attention=cudnn] [gpu_gb=10] [graphs=true]
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
 
@@ -14,6 +14,7 @@ local cfg = nn.config({
   tokens = nn.field(1024, "tokens per sequence", {min = 1}),
   tile = nn.field(0, "tokens per tile; 0: automatic", {min = 0}),
   streams = nn.field(1, "streams per GPU", {min = 1}),
+  graphs = nn.field(false, "start kernels as CUDA graphs"),
   attention = nn.field("auto", "attention kernels", {choices = {"auto", "cudnn", "nnlua"}}),
   gpu_gb = nn.field(0, "GB of the GPU's memory for planned tensors, the others in RAM; 0: no plan",
                     {min = 0}),
@@ -26,7 +27,7 @@ local cfg = nn.config({
 }, arg)
 
 local per_step = cfg.batch * cfg.tokens
-nn.devices {streams = cfg.streams}
+nn.devices {streams = cfg.streams, cuda_graphs = cfg.graphs}
 nn.run_tasks_on(cfg.where)
 dofile(arg[0]:match "^(.-)[^/]*$" .. "ram.lua")(cfg.ram_gb)
 nn.attention_backend(cfg.attention)

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "engine/graph/program.h"
@@ -37,6 +38,7 @@ struct TaskGroup {
     std::vector<TaskArg> args;    // of each task, with buffers numbered in `tiles`
     TaskArg all;                  // for messages and profiles: the first, with the sums of all
     std::vector<TilePtr> dies_after;
+    std::shared_ptr<GpuGraph> graph;  // of its kernels, if they are started as one
 };
 constexpr int max_group = 64, max_group_tiles = 100;  // a buffer's number is an int8_t
 // Of a group of several tasks.

@@ -37,10 +37,11 @@ function M.set_random_state(state)
   check(C.nn_set_random_counter(counter))
 end
 
---- nn.devices{cpus=4, scheduler="prio", gpus=1, gpu_memory=8e9, streams=1} chooses the workers. It
---- must be called before the first tensor is computed. cpus: number of CPU workers (0: one per
---- core); scheduler: a scheduler of StarPU; gpus: number of GPUs (default: all); gpu_memory: bytes
---- of each GPU's memory for tiles (0: 90 % of it); streams: concurrent streams per GPU (1 to 4).
+--- nn.devices{cpus=4, scheduler="prio", gpus=1, gpu_memory=8e9, streams=1, cuda_graphs=false}
+--- chooses the workers. It must be called before the first tensor is computed. cpus: number of CPU
+--- workers (0: one per core); scheduler: a scheduler of StarPU; gpus: number of GPUs (default:
+--- all); gpu_memory: bytes of each GPU's memory for tiles (0: 90 % of it); streams: concurrent
+--- streams per GPU (1 to 4); cuda_graphs: start the kernels of a compiled function as CUDA graphs.
 --- Tiles beyond gpu_memory are evicted to RAM and copied back when a task needs them, so a smaller
 --- budget only costs time; but the tiles of any single task must fit. Errors: the engine has
 --- already started; more GPUs than the machine has.
@@ -48,12 +49,14 @@ end
 ---     nn.devices{cpus = 2}  --> error: ...
 function M.devices(options)
   options = arguments.options("devices", options,
-                              arguments.names "cpus scheduler gpus gpu_memory streams")
+                              arguments.names
+                              "cpus scheduler gpus gpu_memory streams cuda_graphs")
   local cpus = arguments.whole("devices", "cpus", options.cpus or 0, 0)
   local gpus = options.gpus and arguments.whole("devices", "gpus", options.gpus, 0) or -1
   local memory = arguments.whole("devices", "gpu_memory", options.gpu_memory or 0, 0)
   local streams = options.streams and arguments.whole("devices", "streams", options.streams, 1)
-  check(C.nn_configure(cpus, options.scheduler, gpus, memory, streams or 0))
+  check(C.nn_configure(cpus, options.scheduler, gpus, memory, streams or 0,
+                       options.cuda_graphs and 1 or 0))
 end
 --- nn.workers() -> the numbers of CPU workers and of GPUs.
 ---     nn.workers() >= 1  --> ...

@@ -8,16 +8,17 @@ local units = require "nn.base.units"
 
 local M = {}
 
---- nn.memory_fields() -> the settings devices.gpus, devices.matmul_precision, memory_gb,
---- memory.activations, memory.ram, memory.disk, memory.disk_rate, memory.disk_in_ram, memory.gpu
---- and memory.plan_seconds, for a recipe's schema. nn.run_fields contains them; other recipes call
---- nn.use_memory.
+--- nn.memory_fields() -> the settings devices.gpus, devices.cuda_graphs, devices.matmul_precision,
+--- memory_gb, memory.activations, memory.ram, memory.disk, memory.disk_rate, memory.disk_in_ram,
+--- memory.gpu and memory.plan_seconds, for a recipe's schema. nn.run_fields contains them; other
+--- recipes call nn.use_memory.
 ---     nn.config({nn.memory_fields()}, {"memory.ram=6GB"}).memory.ram  --> "6GB"
 function M.memory_fields()
   local field = config.field
   return {
     devices = {
       gpus = field(-1, "GPUs to use; -1: all that there are", {min = -1}),
+      cuda_graphs = field(false, "start the kernels of a step as CUDA graphs"),
       matmul_precision = field("highest", "f32 products on GPUs; high rounds their operands to "
                                .. "TF32, which is several times as fast",
                                {choices = {"highest", "high"}}),
@@ -72,7 +73,10 @@ function M.use_memory(cfg)
     end
   end
   local devices, memory = cfg.devices, cfg.memory
-  if devices.gpus >= 0 then engine.devices {gpus = devices.gpus} end
+  if devices.gpus >= 0 or devices.cuda_graphs then
+    engine.devices {gpus = devices.gpus >= 0 and devices.gpus or nil,
+                    cuda_graphs = devices.cuda_graphs}
+  end
   if devices.matmul_precision == "high" then engine.matmul_precision "high" end
   local ram = bytes_of(memory, "ram")
   budget.activations(memory.activations)

@@ -17,12 +17,27 @@ using EventPtr = std::shared_ptr<Event>;
 
 Event& event_of(cudaEvent_t event) { return **reinterpret_cast<EventPtr*>(event); }
 
-// Something on a stream. After a kernel failed, its device does no more work.
-void put(cudaStream_t stream, std::function<void()> work) {
+// Something on a stream, or recorded by it. After a kernel failed, its device does no more work.
+void put(cudaStream_t stream, const char* name, std::function<void()> work) {
     Stream& s = stream_of(stream);
-    s.put([device = s.device, work = std::move(work)] {
+    auto checked = [device = s.device, work = std::move(work)] {
         if (error_of(device) == cudaSuccess) work();
-    });
+    };
+    if (s.recording)
+        s.recording->push_back({name, std::move(checked)});
+    else
+        s.put(std::move(checked));
+}
+
+// The stream that the calling thread records, and whether a call has ended this.
+thread_local Stream* recorded = nullptr;
+thread_local bool is_invalid = false;
+
+// A call that waits or allocates ends a recording of its thread.
+cudaError_t check_not_recording() {
+    if (!recorded) return cudaSuccess;
+    is_invalid = true;
+    return failed(cudaErrorStreamCaptureUnsupported);
 }
 
 bool fits(int device, cudaMemcpyKind kind, bool is_source) {
@@ -48,7 +63,7 @@ cudaError_t check_peers(const void* to, int to_device, const void* from, int fro
 cudaError_t start_copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
     const bool pageable = (device_of(from, bytes) == host && !is_pinned(from, bytes)) ||
                           (device_of(to, bytes) == host && !is_pinned(to, bytes));
-    put(stream, [=] { copy(to, from, bytes); });
+    put(stream, "copy", [=] { copy(to, from, bytes); });
     if (pageable) stream_of(stream).wait();
     return failed(error_of(stream_of(stream).device));
 }
@@ -80,6 +95,17 @@ int attribute(cudaDeviceAttr name) {
     CALL;                                                                             \
     if (const cudaError_t sticky = error_of(current_device()); sticky != cudaSuccess) \
     return failed(sticky)
+
+#define CALL_OUTSIDE_GRAPH \
+    CALL_ON_DEVICE;        \
+    if (const cudaError_t wrong = check_not_recording(); wrong != cudaSuccess) return wrong
+
+cudaError_t emulated::start_kernel(cudaStream_t stream, const char* name,
+                                   std::function<void()> kernel) {
+    CALL_ON_DEVICE;
+    put(stream, name, std::move(kernel));
+    return cudaSuccess;
+}
 
 extern "C" {
 
@@ -133,7 +159,7 @@ cudaError_t cudaDeviceReset() {
     return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
-    CALL_ON_DEVICE;
+    CALL_OUTSIDE_GRAPH;
     wait_for_device(current_device());
     return failed(error_of(current_device()));
 }
@@ -147,12 +173,12 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
     return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
-    CALL_ON_DEVICE;
+    CALL_OUTSIDE_GRAPH;
     *memory = allocate(current_device(), bytes);
     return failed(*memory ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* memory) {
-    CALL_ON_DEVICE;
+    CALL_OUTSIDE_GRAPH;
     if (!memory) return cudaSuccess;
     const int device = device_of(memory, 1);
     if (device < 0) return failed(cudaErrorInvalidValue);
@@ -160,7 +186,7 @@ cudaError_t cudaFree(void* memory) {
     return failed(release(memory) ? cudaSuccess : cudaErrorInvalidValue);
 }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
-    CALL_ON_DEVICE;
+    CALL_OUTSIDE_GRAPH;
     bytes = (std::max<size_t>(bytes, 1) + 4095) / 4096 * 4096;
     *memory = std::aligned_alloc(4096, bytes);
     if (!*memory) return failed(cudaErrorMemoryAllocation);
@@ -168,7 +194,7 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
     return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* memory) {
-    CALL_ON_DEVICE;
+    CALL_OUTSIDE_GRAPH;
     if (!memory) return cudaSuccess;
     if (!unpin(memory)) return failed(cudaErrorInvalidValue);
     std::free(memory);
@@ -205,7 +231,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 // --- copies ---
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-    CALL_ON_DEVICE;
+    CALL_OUTSIDE_GRAPH;
     if (const cudaError_t wrong = check_copy(to, from, bytes, kind)) return wrong;
     copy(to, from, bytes);
     return cudaSuccess;
@@ -218,7 +244,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemcpyPeer(void* to, int to_device, const void* from, int from_device,
                            size_t bytes) {
-    CALL_ON_DEVICE;
+    CALL_OUTSIDE_GRAPH;
     if (const cudaError_t wrong = check_peers(to, to_device, from, from_device, bytes))
         return wrong;
     copy(to, from, bytes);
@@ -232,7 +258,7 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int f
     return start_copy(to, from, bytes, stream);
 }
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
-    CALL_ON_DEVICE;
+    CALL_OUTSIDE_GRAPH;
     if (device_of(memory, bytes) < 0) return failed(cudaErrorInvalidValue);
     std::memset(memory, value, bytes);
     return cudaSuccess;
@@ -240,7 +266,7 @@ cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
     CALL_ON_DEVICE;
     if (device_of(memory, bytes) != current_device()) return failed(cudaErrorInvalidValue);
-    put(stream, [=] { std::memset(memory, value, bytes); });
+    put(stream, "memset", [=] { std::memset(memory, value, bytes); });
     return cudaSuccess;
 }
 
@@ -257,14 +283,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    CALL_ON_DEVICE;
+    CALL_OUTSIDE_GRAPH;
     stream_of(stream).wait();
     return failed(error_of(stream_of(stream).device));
-}
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function_, void* data) {
-    CALL_ON_DEVICE;
-    put(stream, [=] { function_(data); });
-    return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
     CALL_ON_DEVICE;
@@ -280,7 +301,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    CALL_ON_DEVICE;
+    CALL_OUTSIDE_GRAPH;
     const EventPtr e = *reinterpret_cast<EventPtr*>(event);
     e->recorded = true;
     ++e->pending;
@@ -293,11 +314,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-    CALL_ON_DEVICE;
+    CALL_OUTSIDE_GRAPH;
     return event_of(event).pending ? cudaErrorNotReady : cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    CALL_ON_DEVICE;
+    CALL_OUTSIDE_GRAPH;
     Event& e = event_of(event);
     std::unique_lock lock(e.mutex);
     e.changed.wait(lock, [&] { return e.pending == 0; });
@@ -309,6 +330,60 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
     if (!b.recorded || !e.recorded) return failed(cudaErrorInvalidResourceHandle);
     if (b.pending || e.pending) return failed(cudaErrorNotReady);
     *milliseconds = std::chrono::duration<float, std::milli>(e.time - b.time).count();
+    return cudaSuccess;
+}
+
+// --- graphs ---
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+    CALL_OUTSIDE_GRAPH;
+    recorded = &stream_of(stream), is_invalid = false;
+    recorded->recording = std::make_unique<Nodes>();
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+    CALL;
+    Stream& s = stream_of(stream);
+    *graph = nullptr;
+    if (recorded != &s) return failed(cudaErrorIllegalState);
+    recorded = nullptr;
+    const std::unique_ptr<Nodes> nodes = std::move(s.recording);
+    if (is_invalid) return failed(cudaErrorStreamCaptureInvalidated);
+    *graph = reinterpret_cast<cudaGraph_t>(new Nodes(*nodes));
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+    CALL_OUTSIDE_GRAPH;
+    *exec = reinterpret_cast<cudaGraphExec_t>(new Nodes(*reinterpret_cast<Nodes*>(graph)));
+    return cudaSuccess;
+}
+// Kernels may get other parameters, but must be the same in the same order.
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph,
+                                cudaGraphExecUpdateResultInfo* result) {
+    CALL_OUTSIDE_GRAPH;
+    Nodes& old = *reinterpret_cast<Nodes*>(exec);
+    const Nodes& nodes = *reinterpret_cast<Nodes*>(graph);
+    const bool same = std::equal(old.begin(), old.end(), nodes.begin(), nodes.end(),
+                                 [](const Node& a, const Node& b) { return a.name == b.name; });
+    *result = {};
+    result->result = same ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateError;
+    if (!same) return failed(cudaErrorGraphExecUpdateFailure);
+    old = nodes;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    CALL_OUTSIDE_GRAPH;
+    for (const Node& node : *reinterpret_cast<Nodes*>(exec)) stream_of(stream).put(node.work);
+    return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    CALL;
+    delete reinterpret_cast<Nodes*>(graph);
+    return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    CALL;
+    delete reinterpret_cast<Nodes*>(exec);
     return cudaSuccess;
 }
 

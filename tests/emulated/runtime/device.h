@@ -21,9 +21,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace emulated {
 
@@ -69,6 +71,9 @@ void set_error(int device, cudaError_t error);
 void count_kernel(int device);
 bool kernel_fails();  // whether the next kernel is the one that fails
 
+// Starts a kernel; `name` is for comparisons of graphs (cudart.cc).
+cudaError_t start_kernel(cudaStream_t stream, const char* name, std::function<void()> kernel);
+
 // --- memory ---
 
 void* allocate(int device, size_t bytes);  // nullptr beyond the limit
@@ -84,6 +89,13 @@ void copy(void* to, const void* from, size_t bytes);  // at the rate of the link
 
 // --- streams and events ---
 
+// What a stream recorded between cudaStreamBeginCapture and cudaStreamEndCapture.
+struct Node {
+    std::string name;
+    std::function<void()> work;
+};
+using Nodes = std::vector<Node>;
+
 class Stream {
 public:
     explicit Stream(int device);
@@ -91,6 +103,7 @@ public:
     void put(std::function<void()> work);
     void wait();
     const int device;
+    std::unique_ptr<Nodes> recording;  // only the recording thread uses it
 
 private:
     void run();

@@ -61,11 +61,6 @@ struct Launch {
     }
 };
 
-void run_launch(void* data) {
-    const std::unique_ptr<Launch> launch(static_cast<Launch*>(data));
-    launch->run();
-}
-
 // Whether the engine measures a rate. Its own tasks have operands.
 bool measures() {
     const starpu_task* const task = starpu_task_get_current();
@@ -74,17 +69,16 @@ bool measures() {
 
 void start(const nn::Kernel& kernel, const nn::KernelCall& call) {
     const char* const params = static_cast<const char*>(call.params);
-    auto launch =
-        std::make_unique<Launch>(Launch{&kernel,
+    const auto launch =
+        std::make_shared<Launch>(Launch{&kernel,
                                         {call.operands, call.operands + kernel.operands.size()},
                                         {params, params + kernel.params_size},
                                         call.dtype,
                                         call.fault,
                                         call.gpu->device,
                                         measures()});
-    cudaError_t status =
-        cudaLaunchHostFunc(static_cast<cudaStream_t>(call.stream), run_launch, launch.get());
-    if (status == cudaSuccess) launch.release();
+    cudaError_t status = start_kernel(static_cast<cudaStream_t>(call.stream), kernel.name.c_str(),
+                                      [launch] { launch->run(); });
     if (nn::take_failure()) status = cudaErrorLaunchFailure;
     if (status != cudaSuccess)
         call.fail("CUDA device %d: the launch failed: %s", call.gpu->device,

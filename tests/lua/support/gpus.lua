@@ -7,9 +7,9 @@ local GPT2 = require "models.gpt2"
 package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
 local checksums = require "checksums"
 
-local cfg = {where = "auto", cpus = 0, gpus = -1, memory = 0, streams = 0, scheduler = "",
-             layers = 2, embd = 64, heads = 2, context = 32, vocab = 101, batch = 8, tile = 64,
-             accum = 1, dropout = 0.1, dtype = "f32", steps = 3, eager = 1, tokens = 4,
+local cfg = {where = "auto", cpus = 0, gpus = -1, memory = 0, streams = 0, graphs = 0,
+             scheduler = "", layers = 2, embd = 64, heads = 2, context = 32, vocab = 101, batch = 8,
+             tile = 64, accum = 1, dropout = 0.1, dtype = "f32", steps = 3, eager = 1, tokens = 4,
              profile = 0, report = 0, ram = 0, disk = ".", slots = 0, budget = 0}
 for _, word in ipairs(arg) do
   local name, value = word:match "^(%w+)=(.*)$"
@@ -17,7 +17,7 @@ for _, word in ipairs(arg) do
 end
 
 nn.devices {cpus = cfg.cpus, gpus = cfg.gpus >= 0 and cfg.gpus or nil, gpu_memory = cfg.memory,
-            streams = cfg.streams > 0 and cfg.streams or nil,
+            streams = cfg.streams > 0 and cfg.streams or nil, cuda_graphs = cfg.graphs > 0,
             scheduler = cfg.scheduler ~= "" and cfg.scheduler or nil}
 nn.run_tasks_on(cfg.where)
 if cfg.ram > 0 then

@@ -1,0 +1,133 @@
+#include "engine/workers/gpu_graph.h"
+
+#if defined(NN_CUDA)
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <mutex>
+#include <set>
+
+namespace nn {
+namespace {
+
+std::mutex mutex;
+std::set<GpuGraph*>& all_graphs() {
+    static auto* const graphs = new std::set<GpuGraph*>;
+    return *graphs;
+}
+
+void append(std::vector<unsigned char>& to, const void* data, size_t bytes) {
+    const auto* const begin = static_cast<const unsigned char*>(data);
+    to.insert(to.end(), begin, begin + bytes);
+}
+
+}  // namespace
+
+std::shared_ptr<GpuGraph> new_gpu_graph() { return std::make_shared<GpuGraph>(); }
+
+void drop_gpu_graphs() {
+    const std::lock_guard lock(mutex);
+    for (GpuGraph* graph : all_graphs()) graph->drop();
+}
+
+GpuGraph::GpuGraph() {
+    const std::lock_guard lock(mutex);
+    all_graphs().insert(this);
+}
+
+GpuGraph::~GpuGraph() {
+    const std::lock_guard lock(mutex);
+    all_graphs().erase(this);
+    drop();
+}
+
+void GpuGraph::drop() {
+    if (exec_) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(exec_));
+    if (faults_) cudaFreeHost(faults_);
+    exec_ = nullptr, faults_ = nullptr, runs_ = 0;
+    recorded_.clear();
+}
+
+bool GpuGraph::refuse(const char* call, int status) {
+    cudaGetLastError();  // later launches would report it
+    refused_ = true;
+    static std::once_flag once;
+    std::call_once(once, [&] {
+        std::fprintf(stderr, "nnlua: a group of kernels runs without a CUDA graph: %s: %s\n", call,
+                     cudaGetErrorString(cudaError_t(status)));
+    });
+    return false;
+}
+
+GpuGraph::Use GpuGraph::use_for(const TaskArg* const* args, int count, const Operands* operands) {
+    if (refused_ || in_flight || runs_++ == 0) return Use::nothing;
+    now_.clear();
+    for (int i = 0; i < count; ++i) {
+        append(now_, operands[i].data(), args[i]->operands * sizeof(void*));
+        append(now_, args[i]->params, args[i]->kernel->params_size);
+    }
+    if (exec_ && now_ == recorded_) return Use::launch;
+    if (!faults_) {
+        void* memory = nullptr;
+        const cudaError_t status =
+            cudaHostAlloc(&memory, size_t(count) * sizeof(Fault), cudaHostAllocPortable);
+        if (status != cudaSuccess) return refuse("cudaHostAlloc", status), Use::nothing;
+        faults_ = static_cast<Fault*>(memory);
+    }
+    return Use::record;
+}
+
+bool GpuGraph::begin_recording(void* stream) {
+    const cudaError_t status = cudaStreamBeginCapture(static_cast<cudaStream_t>(stream),
+                                                      cudaStreamCaptureModeThreadLocal);
+    return status == cudaSuccess || refuse("cudaStreamBeginCapture", status);
+}
+
+bool GpuGraph::end_recording(void* stream, bool kernels_failed) {
+    cudaGraph_t graph = nullptr;
+    const cudaError_t status = cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &graph);
+    if (status != cudaSuccess) return refuse("cudaStreamEndCapture", status);
+    const bool good = !kernels_failed && update(graph);
+    cudaGraphDestroy(graph);
+    if (!good) refused_ = true;
+    return good;
+}
+
+// Kernels of the same functions in the same order differ in what an update can change.
+bool GpuGraph::update(void* graph) {
+    const auto recorded = static_cast<cudaGraph_t>(graph);
+    auto exec = static_cast<cudaGraphExec_t>(exec_);
+    recorded_.clear();
+    if (exec) {
+        cudaGraphExecUpdateResultInfo info{};
+        if (cudaGraphExecUpdate(exec, recorded, &info) == cudaSuccess) {
+            recorded_ = now_;
+            return true;
+        }
+        cudaGetLastError();
+        cudaGraphExecDestroy(exec);
+        exec_ = nullptr;
+    }
+    const cudaError_t status = cudaGraphInstantiate(&exec, recorded, 0);
+    if (status != cudaSuccess) return refuse("cudaGraphInstantiate", status);
+    exec_ = exec;
+    recorded_ = now_;
+    return true;
+}
+
+bool GpuGraph::launch(void* stream) {
+    const cudaError_t status =
+        cudaGraphLaunch(static_cast<cudaGraphExec_t>(exec_), static_cast<cudaStream_t>(stream));
+    return status == cudaSuccess || refuse("cudaGraphLaunch", status);
+}
+
+}  // namespace nn
+
+#else
+
+namespace nn {
+std::shared_ptr<GpuGraph> new_gpu_graph() { return nullptr; }
+void drop_gpu_graphs() {}
+}  // namespace nn
+
+#endif

@@ -1,0 +1,59 @@
+// Groups of kernels as CUDA graphs: one call starts all kernels of a group, and the GPU goes from
+// one to the next without the driver. The first run of a group starts its kernels one by one, so
+// that the libraries load their code and choose their algorithms. The second records them. A later
+// run with the same addresses and parameters starts the graph as it is; one with others records the
+// kernels again and updates the graph.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/graph/task.h"
+
+namespace nn {
+
+std::shared_ptr<GpuGraph> new_gpu_graph();  // nullptr without CUDA
+void drop_gpu_graphs();                     // of all groups; no task may be in flight
+
+#if defined(NN_CUDA)
+
+// The graph of one group. Only the worker that runs the group calls these functions, and `stream`
+// is that worker's.
+class GpuGraph {
+public:
+    GpuGraph();
+    ~GpuGraph();
+    GpuGraph(const GpuGraph&) = delete;
+
+    enum class Use {
+        nothing,  // start the kernels one by one
+        record,   // start them between begin_recording() and end_recording()
+        launch    // call launch() instead of starting them
+    };
+    Use use_for(const TaskArg* const* args, int count, const Operands* operands);
+    // These return false if CUDA refuses, with a message on the terminal. Then no kernel has
+    // started, and the group runs without a graph from now on.
+    bool begin_recording(void* stream);
+    bool end_recording(void* stream, bool kernels_failed);
+    bool launch(void* stream);
+
+    Fault* faults() const { return faults_; }  // of each kernel; the graph has their addresses
+    bool in_flight = false;                    // then the next run does not use it
+
+private:
+    friend void drop_gpu_graphs();
+    void drop();
+    bool refuse(const char* call, int status);
+    bool update(void* graph);
+
+    void* exec_ = nullptr;    // cudaGraphExec_t
+    Fault* faults_ = nullptr;
+    int runs_ = 0;
+    bool refused_ = false;
+    std::vector<unsigned char> recorded_, now_;  // operands and parameters of all kernels
+};
+
+#endif
+
+}  // namespace nn
