@@ -39,16 +39,16 @@ TaskBuilder& TaskBuilder::use(const Use& use) {
     TaskArg& arg = task_.arg;
     if (arg.operands == max_operands)
         fail("%s: more than %d operands", arg.kernel->name.c_str(), max_operands);
-    int8_t& buffer = arg.buffer_of[arg.operands++];
+    int16_t& buffer = arg.buffer_of[arg.operands++];
     buffer = -1;
     if (!use.tile) return *this;
     for (int i = 0; i < task_.handles; ++i)
         if (task_.tiles[i] == use.tile) {
-            buffer = int8_t(i);
+            buffer = int16_t(i);
             if (task_.modes[i] != use.mode) task_.modes[i] = Mode::read_write;
             return *this;
         }
-    buffer = int8_t(task_.handles);
+    buffer = int16_t(task_.handles);
     task_.add_tile(use.tile, use.mode);
     arg.bytes += float(use.tile->bytes) * (use.mode == Mode::read_write ? 2 : 1);
     return *this;

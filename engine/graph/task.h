@@ -27,7 +27,7 @@ struct TaskArg {
     bool in_team;         // idle workers share the kernel's loop (kernels/team.h)
     Dtype dtype;
     uint8_t operands;
-    int8_t buffer_of[max_operands];  // operand -> StarPU buffer; -1 if absent
+    int16_t buffer_of[max_operands];  // operand -> StarPU buffer; -1 if absent
     int32_t tile, rank;              // number of the tile in the op's result, and its extents
     int32_t extent[max_dims];
     alignas(16) unsigned char params[max_params];
@@ -46,6 +46,7 @@ using Operands = std::array<void*, max_operands>;
 class GpuGraph;  // workers/gpu_graph.h
 
 // Several tasks that run in order as one, with the buffers of all of them.
+constexpr int max_group = 256, max_group_tiles = 1000;
 struct GroupArg {
     TaskArg all;  // for messages and profiles
     int count;

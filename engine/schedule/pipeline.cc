@@ -103,9 +103,11 @@ std::vector<TaskGroup> prepare_for_gpus(Program& program, int gpus, int64_t memo
     delay_sums(program);           // of gradients, behind the other tasks of a layer
     share_memory(program);         // temporaries take that of earlier ones
     find_lifetimes(program);       // the order and the tiles have changed
-    // StarPU keeps the tiles of several groups on a GPU at once. All programs leave room for the
-    // tiles of any.
-    return group_tasks(program, {.bytes = memory / 8}, memory / 16);
+    // The tiles of a group are on a GPU at once, so larger groups need more memory.
+    for (int64_t bytes = memory / 8;; bytes /= 2) {
+        std::vector<TaskGroup> out = group_tasks(program, {.bytes = bytes}, memory / 16);
+        if (bytes <= memory / 128 || peak_on_a_gpu(out) <= memory) return out;
+    }
 }
 
 std::vector<TaskGroup> prepare_for_cpus(Program& program, int workers) {

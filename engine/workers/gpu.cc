@@ -8,6 +8,7 @@
 #include <array>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "engine/graph/task.h"
@@ -32,7 +33,7 @@ struct Launch {
     Fault* faults;      // these, or those of the graph
     GpuGraph* graph;    // that runs the kernels, or nullptr
     cudaEvent_t begin, end;
-    std::array<const TaskArg*, most_kernels> args;
+    std::array<const TaskArg*, max_group> args;
     int kernels;
     GpuTaskFinish finish;
     TaskRecord* record;  // null if it is not timed
@@ -46,6 +47,7 @@ struct Worker {
     double anchor_time = 0;
     std::array<Launch, launches_per_worker> launches{};
     Launch* current = nullptr;  // whose kernels are being launched
+    std::vector<KernelCall> calls;  // of the kernels that are launched at once
 };
 
 std::array<Worker, STARPU_NMAXWORKERS> workers;
@@ -71,13 +73,13 @@ void prepare(Worker& worker) {
     need(cudaMalloc(&worker.gpu.workspace, worker.gpu.workspace_bytes),
          "cudaMalloc of the workspace");
     void* faults = nullptr;
-    need(cudaHostAlloc(&faults, launches_per_worker * most_kernels * sizeof(Fault),
+    need(cudaHostAlloc(&faults, launches_per_worker * max_group * sizeof(Fault),
                        cudaHostAllocDefault),
          "cudaHostAlloc");
     worker.faults = static_cast<Fault*>(faults);
     for (int i = 0; i < launches_per_worker; ++i) {
         Launch& launch = worker.launches[size_t(i)];
-        launch.own_faults = worker.faults + i * most_kernels, launch.watched = 1 + i;
+        launch.own_faults = worker.faults + i * max_group, launch.watched = 1 + i;
         for (cudaEvent_t* event : {&launch.begin, &launch.end})
             need(cudaEventCreate(event), "cudaEventCreate");
     }
@@ -267,7 +269,7 @@ void poison_on_gpu(void* data, size_t bytes) {
 bool begin_on_gpu(const TaskArg& first, int kernels, GpuTaskFinish finish) {
     Worker& worker = this_worker();
     Launch* const launch = free_launch(worker);
-    if (!launch || kernels > most_kernels) return false;
+    if (!launch || kernels > max_group) return false;
     launch->finish = finish, launch->kernels = 0;
     launch->faults = launch->own_faults, launch->graph = nullptr;
     launch->args[0] = &first;
@@ -283,22 +285,17 @@ std::string start_on_gpu(const TaskArg* const* args, int count, const Operands* 
     Worker& worker = this_worker();
     Launch& launch = *worker.current;
     std::string error;
-    std::array<KernelCall, most_kernels> calls;
+    worker.calls.clear();
     for (int i = 0; i < count; ++i) {
         Fault& fault = note_kernel(launch, args[i]);
-        calls[size_t(i)] = {operands[i].data(),
-                            args[i]->params,
-                            args[i]->dtype,
-                            starpu_cuda_get_local_stream(),
-                            &error,
-                            &worker.gpu,
-                            &fault};
+        worker.calls.push_back({operands[i].data(), args[i]->params, args[i]->dtype,
+                                starpu_cuda_get_local_stream(), &error, &worker.gpu, &fault});
     }
     const Kernel& kernel = *args[0]->kernel;
     if (count == 1)
-        kernel.on(Device::cuda)(calls[0]);
+        kernel.on(Device::cuda)(worker.calls[0]);
     else
-        kernel.many_on(Device::cuda)(calls.data(), count);
+        kernel.many_on(Device::cuda)(worker.calls.data(), count);
     return error;
 }
 

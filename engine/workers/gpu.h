@@ -23,7 +23,6 @@ void stop_gpus();
 // launches the next kernels, which are several only if alike (Kernel::many_on), and returns an
 // error of the launch, or "". When all kernels have ended, finish(arg, message) gets the first
 // report of wrong data and the kernel it is of, or "". After an error, do not call end_on_gpu().
-constexpr int most_kernels = 64;
 using GpuTaskFinish = void (*)(const TaskArg& arg, const std::string& message);
 bool begin_on_gpu(const TaskArg& first, int kernels, GpuTaskFinish finish);
 std::string start_on_gpu(const TaskArg* const* args, int count, const Operands* operands);

@@ -80,7 +80,7 @@ Operands find_operands(void* buffers[], const TaskArg& arg) {
 int alike_on_gpu(const TaskArg* const* args, int count) {
     const TaskArg& first = *args[0];
     if (!first.kernel->many_on(Device::cuda) || failure_is_injected()) return 1;
-    std::bitset<size_t(INT8_MAX) + 1> used, written;  // by the number of a buffer
+    std::bitset<max_group_tiles> used, written;  // by the number of a buffer
     for (int n = 0; n < count; ++n) {
         const TaskArg& arg = *args[n];
         bool fits = arg.kernel == first.kernel && arg.dtype == first.dtype;
@@ -103,7 +103,7 @@ int alike_on_gpu(const TaskArg* const* args, int count) {
 
 // Runs so many kernels, on a CPU one. On a GPU this only starts them. Returns an error, or "".
 std::string run_kernels(void* buffers[], const TaskArg* const* args, int count, bool gpu) {
-    std::array<Operands, most_kernels> operands;
+    std::array<Operands, max_group> operands;
     for (int i = 0; i < count; ++i) operands[size_t(i)] = find_operands(buffers, *args[i]);
     const Watched watched(*args[0]);
     try {
@@ -132,7 +132,7 @@ std::pair<std::string, int> run_all_kernels(void* buffers[], const TaskArg* cons
 // Starts them as a CUDA graph. Returns false if they must be started one by one.
 bool start_as_graph(void* buffers[], const TaskArg* const* args, int count, GpuGraph& graph) {
     if (failure_is_injected()) return false;
-    std::array<Operands, most_kernels> operands;
+    std::array<Operands, max_group> operands;
     for (int i = 0; i < count; ++i) operands[size_t(i)] = find_operands(buffers, *args[i]);
     switch (begin_graph_on_gpu(graph, args, count, operands.data())) {
         case GraphUse::none: return false;

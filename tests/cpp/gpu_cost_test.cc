@@ -86,7 +86,7 @@ TEST_CASE("attention on a GPU takes the time of the kernels that compute it") {
         p.q_len = p.k_len = 1024, p.q_start = c.q_start, p.first = p.last = 1;
         p.first_q = p.first_kv = 1;
         TaskArg arg = arg_of(backward ? "attention_backward" : "attention", p, 1e12, 1e9, c.dtype);
-        std::fill_n(arg.buffer_of, max_operands, int8_t(-1));
+        std::fill_n(arg.buffer_of, max_operands, int16_t(-1));
         if (c.bias) arg.buffer_of[backward ? 8 : 6] = 0;
         return 1e12 / (seconds_of(arg, rates) - rates.start) / rates.bf16;
     };

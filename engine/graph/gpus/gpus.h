@@ -40,10 +40,10 @@ struct TaskGroup {
     std::vector<TilePtr> dies_after;
     std::shared_ptr<GpuGraph> graph;  // of its kernels, if they are started as one
 };
-constexpr int max_group = 64, max_group_tiles = 100;  // a buffer's number is an int8_t
 // Of a group of several tasks.
 struct GroupLimits {
-    Device device = Device::cuda;                              // that has all of its kernels
+    Device device = Device::cuda;  // that has all of its kernels
+    int tasks = max_group, tiles = max_group_tiles;            // at most these
     int64_t bytes = std::numeric_limits<int64_t>::max();       // of its tiles
     double seconds = std::numeric_limits<double>::infinity();  // of its tasks, by nominal rates
 };
@@ -52,5 +52,8 @@ struct GroupLimits {
 // temporaries, the smallest ones, that keep their memory between runs instead of dying, because
 // StarPU runs two tasks to free the memory of one.
 std::vector<TaskGroup> group_tasks(Program& program, const GroupLimits& limits, int64_t kept);
+// The most bytes that the groups need on one GPU, if the tiles of a group are allocated while the
+// one before still runs.
+int64_t peak_on_a_gpu(const std::vector<TaskGroup>& groups);
 
 }  // namespace nn

@@ -4,6 +4,7 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "engine/graph/cost.h"
 #include "engine/graph/gpus/gpus.h"
@@ -61,26 +62,25 @@ private:
         }
         if (own == groups_.size()) {
             groups_.emplace_back();
+            sizes_.emplace_back();
             is_open_.push_back(1);
             groups_[own].gpu = alone || !on_gpu ? int16_t(-1) : task.gpu;
             groups_[own].lane = task.lane;
             if (!alone) open_[key_of(t)] = own;
         }
         group_of_[t] = own;
-        put(groups_[own], t);
+        put(own, t);
         if (alone) close(own);
     }
 
     bool has_room(uint32_t own, const Task& task) const {
         const TaskGroup& group = groups_[own];
-        double seconds = nominal_seconds(task.arg);
-        for (const TaskArg& arg : group.args) seconds += nominal_seconds(arg);
-        int64_t bytes = 0;
-        for (const TilePtr& tile : group.tiles) bytes += int64_t(tile->bytes);
+        int64_t bytes = sizes_[own].bytes;
         for (int i = 0; i < task.handles; ++i) bytes += int64_t(task.tiles[i]->bytes);
-        return int(group.tasks.size()) < max_group && bytes <= limits_.bytes &&
-               seconds <= limits_.seconds &&
-               int(group.tiles.size()) + task.handles <= max_group_tiles;
+        return int(group.tasks.size()) < limits_.tasks &&
+               int(group.tiles.size()) + task.handles <= limits_.tiles &&
+               bytes <= limits_.bytes &&
+               sizes_[own].seconds + nominal_seconds(task.arg) <= limits_.seconds;
     }
 
     void close(uint32_t g) {
@@ -91,12 +91,14 @@ private:
         if (at != open_.end() && at->second == g) open_.erase(at);
     }
 
-    static void put(TaskGroup& group, const Task& task, TaskArg& arg) {
-        int8_t number[max_handles];
+    void put(uint32_t own, const Task& task, TaskArg& arg) {
+        TaskGroup& group = groups_[own];
+        int16_t number[max_handles];
         for (int i = 0; i < task.handles; ++i) {
             const auto at = std::find(group.tiles.begin(), group.tiles.end(), task.tiles[i]);
-            number[i] = int8_t(at - group.tiles.begin());
+            number[i] = int16_t(at - group.tiles.begin());
             if (at == group.tiles.end()) {
+                sizes_[own].bytes += int64_t(task.tiles[i]->bytes);
                 group.tiles.push_back(task.tiles[i]);
                 group.modes.push_back(task.modes[i]);
             } else if (Mode& mode = group.modes[size_t(number[i])];
@@ -108,12 +110,14 @@ private:
             if (arg.buffer_of[i] >= 0) arg.buffer_of[i] = number[arg.buffer_of[i]];
     }
 
-    void put(TaskGroup& group, uint32_t t) {
+    void put(uint32_t own, uint32_t t) {
+        TaskGroup& group = groups_[own];
+        sizes_[own].seconds += nominal_seconds(program_.tasks[t].arg);
         const Task& task = program_.tasks[t];
         const bool first = group.tasks.empty();
         group.tasks.push_back(t);
         group.args.push_back(task.arg);
-        put(group, task, group.args.back());
+        put(own, task, group.args.back());
         if (first) {
             group.all = task.arg;
             return;
@@ -127,7 +131,12 @@ private:
     const GroupLimits limits_;
     bool has_lanes_ = false;
     std::vector<uint32_t> group_of_, order_;
+    struct Size {
+        int64_t bytes = 0;  // of its tiles
+        double seconds = 0;
+    };
     std::vector<TaskGroup> groups_;
+    std::vector<Size> sizes_;
     std::vector<char> is_open_;
     std::map<Key, uint32_t> open_;
 };
@@ -149,6 +158,27 @@ void find_ends(const Program& program, std::vector<TaskGroup>& groups, int64_t k
 }
 
 }  // namespace
+
+int64_t peak_on_a_gpu(const std::vector<TaskGroup>& groups) {
+    struct Gpu {
+        std::unordered_set<const Tile*> tiles;
+        int64_t bytes = 0;
+    };
+    std::map<int, Gpu> gpus;
+    const TaskGroup* last = nullptr;
+    int64_t most = 0;
+    for (const TaskGroup& group : groups) {
+        Gpu& own = gpus[group.gpu];
+        for (const TilePtr& tile : group.tiles)
+            if (own.tiles.insert(tile.get()).second) own.bytes += int64_t(arena_bytes(tile->bytes));
+        if (group.gpu >= 0) most = std::max(most, own.bytes);
+        for (const TilePtr& tile : last ? last->dies_after : std::vector<TilePtr>())
+            for (auto& [number, gpu] : gpus)
+                if (gpu.tiles.erase(tile.get())) gpu.bytes -= int64_t(arena_bytes(tile->bytes));
+        last = &group;
+    }
+    return most;
+}
 
 std::vector<TaskGroup> group_tasks(Program& program, const GroupLimits& limits, int64_t kept) {
     std::vector<TaskGroup> out = Grouping(program, limits).run();
