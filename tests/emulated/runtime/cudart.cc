@@ -341,13 +341,14 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     recorded->recording = std::make_unique<Nodes>();
     return cudaSuccess;
 }
+// The recording ends even if this fails.
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-    CALL;
     Stream& s = stream_of(stream);
     *graph = nullptr;
     if (recorded != &s) return failed(cudaErrorIllegalState);
     recorded = nullptr;
     const std::unique_ptr<Nodes> nodes = std::move(s.recording);
+    CALL;
     if (is_invalid) return failed(cudaErrorStreamCaptureInvalidated);
     *graph = reinterpret_cast<cudaGraph_t>(new Nodes(*nodes));
     return cudaSuccess;

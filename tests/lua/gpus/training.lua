@@ -18,22 +18,8 @@ local script = host.root .. "/tests/lua/support/gpus.lua"
 
 local function devices(description) return emulated.devices(description, base) end
 
--- Runs the script, with a limit against hangs -> its status, output and errors.
-local function run(description, words)
-  local command = "ulimit -c 0; %s timeout -k 1 100 $NNLUA %s %s 2>%s/errors"
-  local status, output = t.shell(command:format(
-    description and devices(description) or emulated.none, script, words or "", base))
-  return status, output, files.read(base .. "/errors")
-end
-
--- The counts that the run time wrote at its end: calls, kernels and bytes.
-local function counts()
-  local out = {}
-  for name, count in files.read(base .. "/calls"):gmatch "(%S+) (%d+)\n" do
-    out[name] = tonumber(count)
-  end
-  return out
-end
+local function run(description, words) return emulated.train(description, words, base) end
+local function counts() return emulated.counts(base) end
 local function kernels(gpus)
   local sum, counted = 0, counts()
   for i = 0, gpus - 1 do

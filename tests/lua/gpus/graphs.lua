@@ -1,0 +1,123 @@
+-- Groups of kernels as CUDA graphs (nn.devices{cuda_graphs=true}), on emulated GPUs: the bits are
+-- those of kernels that are started one by one, and where CUDA refuses a graph, they are.
+-- GPUS_SEED: chooses the calls that fail.
+local host = require "nn.host"
+local t = require "nn.test"
+
+package.path = host.root .. "/tests/lua/support/?.lua;" .. package.path
+local emulated = require "emulated"
+local seed = tonumber(os.getenv "GPUS_SEED") or os.time() % 100000
+math.randomseed(seed)
+local base = t.folder()
+
+local known = {}
+local function expected(words)
+  known[words] = known[words] or select(2, emulated.train(nil, words, base))
+  return known[words]
+end
+
+-- Trains with graphs -> the counts of calls and the errors. The output must be that of the CPU.
+local function same_as_cpu(description, words, gpu_words)
+  local all = ("%s graphs=1 %s"):format(words, gpu_words or "")
+  local status, output, errors = emulated.train(description, all, base)
+  t.check(status == 0, description .. ": " .. errors)
+  t.same(output, expected(words))
+  return emulated.counts(base), errors
+end
+
+local function kernels_of(counts, gpus)
+  local sum = 0
+  for i = 0, gpus - 1 do sum = sum + counts["kernels_" .. i] end
+  return sum
+end
+
+emulated.case("graphs give the CPU's bits on any number of GPUs", function()
+  local cases = {[1] = "steps=5", [2] = "steps=5 dtype=bf16 accum=2 eager=3", [4] = ""}
+  for gpus, words in pairs(cases) do
+    local counts, errors = same_as_cpu("gpus=" .. gpus, words)
+    t.same(errors, "")
+    t.check(counts.cudaGraphLaunch > 0, "no graph was started")
+    t.check(counts.start_kernel < kernels_of(counts, gpus), "graphs contained no kernel")
+    t.same(counts.cudaGraphExecDestroy, counts.cudaGraphInstantiate)
+    t.same(counts.cudaGraphDestroy, counts.cudaStreamBeginCapture)
+  end
+end)
+
+emulated.case("graphs give the CPU's bits with random delays, streams, eviction and a profile",
+              function()
+  for i = 1, 2 do same_as_cpu(("gpus=2 delays=%d"):format(seed + i), "steps=4", "streams=" .. i) end
+  local large = "embd=256 layers=4 vocab=300 steps=4 tokens=0"
+  local counts = same_as_cpu("gpus=1", large, "memory=67108864")
+  t.check(counts.cudaGraphLaunch > 0 and counts.cudaGraphExecUpdate > 0)
+  same_as_cpu("gpus=1", "steps=4", "profile=1")
+end)
+
+emulated.case("a graph that does not change is started as it is", function()
+  -- Without dropout, only the tasks of AdamW, which count steps, change from step to step.
+  local words = "dropout=0 eager=0 tokens=0 batch=2 tile=64 "
+  local function recordings(steps)
+    local counts = same_as_cpu("gpus=1", words .. "steps=" .. steps)
+    return counts.cudaStreamBeginCapture, counts.cudaGraphLaunch
+  end
+  local few, launched_few = recordings(4)
+  local many, launched_many = recordings(14)
+  local recorded, launched = (many - few) / 10, (launched_many - launched_few) / 10
+  t.check(launched <= 4, ("%g graphs a step"):format(launched))
+  t.check(recorded >= 1 and recorded < launched,
+          ("%g of %g graphs were recorded in a step"):format(recorded, launched))
+end)
+
+-- The graph functions that fail -> how often each is called.
+local refusals = {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate",
+                  "cudaGraphLaunch"}
+emulated.case("where CUDA refuses a graph, its kernels start one by one, with a message", function()
+  local counts = same_as_cpu("gpus=1", "steps=4")
+  for _, name in ipairs(refusals) do
+    -- 900: not permitted while a stream records.
+    local description = ("gpus=1 fail=%s:%d:900"):format(name, math.random(counts[name]))
+    local _, errors = same_as_cpu(description, "steps=4")
+    local message = "^nnlua: a group of kernels runs without a CUDA graph: %s: [^\n]+\n$"
+    t.check(errors:find(message:format(name)), description .. ": " .. errors)
+  end
+  -- An update that is not possible only costs a new graph.
+  local call = math.random(counts.cudaGraphExecUpdate)
+  local _, errors = same_as_cpu(("gpus=1 fail=cudaGraphExecUpdate:%d:910"):format(call), "steps=4")
+  t.same(errors, "")
+end)
+
+emulated.case("a kernel that fails within a graph ends the run with one error", function()
+  local counts = same_as_cpu("gpus=1", "steps=4")
+  for _ = 1, 2 do
+    -- Not the last ones: the count includes kernels that measure rates, of which none fails.
+    local call = math.floor(counts.kernels_0 * (0.5 + 0.35 * math.random()))
+    local description = "gpus=1 fail=kernel:" .. call
+    local status, output, errors = emulated.train(description, "steps=4 graphs=1", base)
+    t.check(status == 1 and errors:find "^nnlua: [^\n]*unspecified launch failure[^\n]*\n$",
+            description .. ": " .. errors)
+    t.check(output == expected("steps=4"):sub(1, #output), "wrong values")
+  end
+end)
+
+emulated.case("wrong data is reported by a graph as by single kernels", function()
+  local script = base .. "/wrong.lua"
+  require("nn.io.files").write(script, [[
+    local nn = require "nn"
+    nn.devices {cuda_graphs = true}
+    local table_ = nn.rand({8, 4}, {axes = "vocab,embd"})
+    local f = nn.compile(function(ids) return (nn.embedding(ids, table_) * 2):exp():sum() end)
+    local ids = nn.zeros({3}, {dtype = "i32"})
+    local first = f(ids):item()
+    for i = 1, 6 do
+      local one = i < 6 and ids or nn.tensor({0, 99, 1}, {dtype = "i32"})
+      local value = f(one)
+      if i == 3 then print(value:item() == first) end
+      if i == 6 then print(pcall(value.item, value)) end
+    end
+  ]])
+  local environment = emulated.devices("gpus=1 delays=" .. seed, base)
+  local status, output = t.shell(("%s timeout 60 $NNLUA %s 2>&1"):format(environment, script))
+  t.check(status == 0 and output:find "^true\nfalse\t[^\n]*99[^\n]*\n$", output)
+  t.check(emulated.counts(base).cudaGraphLaunch > 0, "no graph was started")
+end)
+
+t.finish()
