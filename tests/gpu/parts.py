@@ -117,7 +117,7 @@ def budget(s):
 
 def variant(s, model, side, tokens):
     """The words of speed.lua in which a side differs from the defaults, for steps of so many tokens."""
-    words = {"nnlua with 2 streams": {"streams": 2}, "nnlua with 2 tiles": {"tile": tokens // 2},
+    words = {"nnlua with graphs": {"graphs": "true"}, "nnlua with 2 tiles": {"tile": tokens // 2},
              "nnlua with atomics": {"attention": "cudnn"}}
     if side == "nnlua in half":
         if s.rehearse:
@@ -148,6 +148,9 @@ def speed(s, model, side):
         result = s.json_of([s.options.python, "tests/gpu/torch_speed.py", *words], environment=dict(os.environ))
         s.note(result["versions"])
     s.speeds[model, side] = result
+    without = s.speeds.get((model, "nnlua"))
+    if side == "nnlua with graphs" and without and result["loss"] != without["loss"]:
+        raise RuntimeError(f"the loss is {result['loss']} with CUDA graphs and {without['loss']} without them")
     return {}
 
 
@@ -161,8 +164,8 @@ CALL, BUILT = 570, 40
 FIRST = [("build", 150, build), ("kernels", 60, kernels), ("step", 20, step), speed_part("gpt2 nnlua", 20),
          speed_part("gpt2 compile", 90), speed_part("gpt2-xl nnlua", 30), speed_part("gpt2-xl compile", 150)]
 PARTS = [*FIRST, speed_part("gpt2 eager", 30), speed_part("gpt2-xl eager", 50),
-         speed_part("gpt2 nnlua with 2 streams", 20), speed_part("gpt2 nnlua with 2 tiles", 20),
-         speed_part("gpt2-xl nnlua with 2 tiles", 30), speed_part("gpt2 nnlua with atomics", 20),
+         speed_part("gpt2 nnlua with graphs", 20), speed_part("gpt2-xl nnlua with graphs", 30),
+         speed_part("gpt2 nnlua with 2 tiles", 20), speed_part("gpt2 nnlua with atomics", 20),
          speed_part("gpt2-xl nnlua with atomics", 30), speed_part("gpt2-xl nnlua in half", 80),
          ("products", 20, products), ("attention", 30, attention), ("ops", 20, ops), ("budget", 30, budget),
          ("memcheck", 60, lambda s: sanitized(s, "memcheck")), ("racecheck", 60, lambda s: sanitized(s, "racecheck"))]

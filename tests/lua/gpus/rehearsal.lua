@@ -43,8 +43,8 @@ end
 t.case("the parts without PyTorch finish, with a table and JSON", function()
   need_programs()
   local result, output = rehearse("ops,attention,step,memcheck,racecheck,budget,"
-    .. "products,gpt2 nnlua,gpt2-xl nnlua with atomics,gpt2-xl nnlua in half")
-  t.same(#result.rows, 10)
+    .. "products,gpt2 nnlua,gpt2 nnlua with graphs,gpt2-xl nnlua with atomics,gpt2-xl nnlua in half")
+  t.same(#result.rows, 11)
   t.same(#result.attention, 12)
   t.same(#result.products, 12)
   for _, row in ipairs(result.attention) do t.check(row.forward_ms > 0 and row.backward_ms > 0) end
@@ -88,8 +88,8 @@ t.case("--only unfinished runs what an earlier report lacks, and completes the r
   local earlier = {gpu = "a", notes = {"earlier note"}, attention = {}, products = {}, rows = {},
                    speeds = {}}
   for name in ("build,kernels,step,gpt2 nnlua,gpt2 compile,gpt2-xl nnlua,gpt2-xl compile,"
-      .. "gpt2 eager,gpt2-xl eager,gpt2 nnlua with 2 streams,gpt2 nnlua with 2 tiles,"
-      .. "gpt2-xl nnlua with 2 tiles,gpt2 nnlua with atomics,gpt2-xl nnlua with atomics,"
+      .. "gpt2 eager,gpt2-xl eager,gpt2 nnlua with graphs,gpt2-xl nnlua with graphs,"
+      .. "gpt2 nnlua with 2 tiles,gpt2 nnlua with atomics,gpt2-xl nnlua with atomics,"
       .. "gpt2-xl nnlua in half,products,attention,ops,budget,memcheck,"
       .. "racecheck,"):gmatch "(.-)," do
     table.insert(earlier.rows, {part = name, result = name == "step" and "failed" or "ok",
@@ -107,7 +107,7 @@ t.case("--only unfinished runs what an earlier report lacks, and completes the r
   local result = files.parse_json(files.read(report))
   t.same(#result.rows, 21)
   for _, row in ipairs(result.rows) do t.same({row.part, row.result}, {row.part, "ok"}) end
-  t.check(result.speeds["gpt2 nnlua with 2 streams"].ms_per_step == 1)
+  t.check(result.speeds["gpt2 nnlua with graphs"].ms_per_step == 1)
   t.check(#output < 12500 and output:find("earlier note", 1, true), #output .. " characters")
 end)
 
