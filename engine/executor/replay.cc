@@ -93,6 +93,7 @@ void Replay::make_groups() {
         gpus_ = int(first_streams().size());
         const int64_t memory = std::max<int64_t>(0, tile_bytes_on_gpus(host()));
         groups_ = prepare_for_gpus(*program_, gpus_, memory);
+        peak_on_a_gpu_ = peak_on_a_gpu(groups_);
         for (TaskGroup& group : groups_)
             if (uses_cuda_graphs() && group.gpu >= 0 && group.tasks.size() > 1)
                 group.graph = new_gpu_graph();
@@ -108,6 +109,27 @@ bool Replay::uses_groups() const {
     if (gpus_ > 0) return runs_on_gpus();
     return !runs_on_gpus() && cpus_ == running_cpu_workers() &&
            fits(program_->info.temporary_bytes);
+}
+
+// StarPU would move tiles that do not fit to RAM and back, without a plan. Whoever chooses a limit
+// accepts that.
+void Replay::check_memory_of_gpus() const {
+    const int64_t memory = tile_bytes_on_gpus(host());
+    if (gpu_memory_is_chosen() || tiers().exist() || peak_on_a_gpu_ <= memory) return;
+    const std::string needed = human_bytes(double(peak_on_a_gpu_)),
+                      has = human_bytes(double(memory));
+    if (gpus_ > 1)
+        fail(
+            "compiled function: its tensors take %s on one of %d GPUs, which has %s for them; "
+            "start one process for each GPU, which keeps in RAM what does not fit (nnlua --ranks "
+            "%d), or use a smaller batch",
+            needed.c_str(), gpus_, has.c_str(), gpus_);
+    fail(
+        "compiled function: its tensors take %s of the GPU's memory, which has %s for them; keep "
+        "in RAM what does not fit, by nn.memory_tiers{gpu=%llde6} before the first tensor (in "
+        "recipes memory.gpu=%lldMB), or use a smaller batch",
+        needed.c_str(), has.c_str(), (long long)(memory * 9 / 10 / 1000000),
+        (long long)(memory * 9 / 10 / 1000000));
 }
 
 // Earlier groups first: the order is made for the memory and for the transfers between GPUs. Tasks
@@ -250,6 +272,7 @@ std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {
     if (!planned_ && needs_plan()) planned_ = std::make_unique<PlannedRun>(*program_);
     if (!planned_) finish_deferred();
     make_groups();
+    if (gpus_ > 0 && uses_groups()) check_memory_of_gpus();
     const size_t submitted = uses_groups() ? groups_.size() : program_->tasks.size();
     const auto at_most = std::max<int64_t>(64, int64_t(submitted));
     wait_for([=] { return unfinished_tasks() <= at_most; });

@@ -27,6 +27,7 @@ private:
     void submit_tasks();
     void make_groups();
     bool uses_groups() const;
+    void check_memory_of_gpus() const;
     void submit_unplanned();
     void submit_groups();
     void submit_planned();
@@ -36,6 +37,7 @@ private:
     std::unique_ptr<PlannedRun> planned_;  // if the program does not fit into RAM
     std::vector<TaskGroup> groups_;        // on GPUs, and of short tasks on CPUs
     int gpus_ = 0, cpus_ = 0;              // for which the groups were made
+    int64_t peak_on_a_gpu_ = 0;            // of the groups
 };
 
 }  // namespace nn

@@ -128,6 +128,7 @@ const Machine& host() {
     return *detected;
 }
 
+bool gpu_memory_is_chosen() { return choice.gpu_memory > 0; }
 bool host_is_oversubscribed() { return choice.cpus == 0 && cpus_of_environment() > usable_cores(); }
 
 void take_share_of_cores() {

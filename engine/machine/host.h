@@ -24,6 +24,7 @@ struct HostChoice {
 };
 void choose_host(const HostChoice& choice);
 const Machine& host();
+bool gpu_memory_is_chosen();  // HostChoice::gpu_memory is not 0
 // Whether NNLUA_CPUS asks for more workers than the host has cores.
 bool host_is_oversubscribed();
 // Keeps this process on its share of the cores that mpirun may use. Call it before any thread

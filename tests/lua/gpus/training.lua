@@ -111,6 +111,17 @@ case("with less memory than a step needs, tiles are evicted and no bit changes",
   end
 end)
 
+case("what exceeds a GPU without a plan or a chosen limit is refused with advice", function()
+  local words = "embd=768 heads=12 vocab=300 batch=2 steps=1 eager=0 tokens=0 layers="
+  for gpus, more in pairs {[1] = "7", [2] = "10"} do
+    local status, _, errors = run(("gpus=%d memory=640"):format(gpus), words .. more)
+    local message = gpus == 1 and "take %d+ MB of the GPU's memory, which has %d+ MB for them; "
+      .. "keep in RAM what does not fit, by nn.memory_tiers{gpu=%d+e6}"
+      or "take %d+ MB on one of 2 GPUs, which has %d+ MB for them; start one process for each GPU"
+    t.check(status == 1 and errors:find(message) and errors:find "^nnlua: [^\n]+\n$", errors)
+  end
+end)
+
 case("temporaries that fit on a GPU take nothing of the budget for RAM", function()
   local words = "embd=128 layers=2 batch=96 context=64 tile=1024 steps=2 eager=0 tokens=0"
   local budget = 40e6
