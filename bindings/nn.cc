@@ -317,6 +317,12 @@ int nn_attention_backend(int32_t backend, int32_t* was) {
         exchange_setting(settings().attention, backend, was);
     });
 }
+int nn_bf16_gradients(int32_t chosen, int32_t* was) {
+    return guard([&] {
+        if (chosen < -1 || chosen > 1) fail("gradients: bf16 is %d, not -1 to 1", chosen);
+        exchange_setting(settings().bf16_gradients, chosen, was);
+    });
+}
 int nn_seed(uint64_t seed) { return guard(seed_random, seed); }
 int nn_random_state(uint64_t* seed, uint64_t* counter) {
     return guard([&] {

@@ -270,6 +270,8 @@ int nn_reset_peak(void);
 int nn_matmul_tf32(int32_t allowed, int32_t* was);  // 1, 0, or -1: no change; was may be NULL
 // The kernels for attention on GPUs: 0 the best, 1 cuDNN's, 2 nnlua's; or -1: no change.
 int nn_attention_backend(int32_t backend, int32_t* was);
+// 1: gradients of bf16 weights that one product computes are bf16, 0: f32, or -1: no change.
+int nn_bf16_gradients(int32_t chosen, int32_t* was);
 // Of tasks submitted from now on: 0 anywhere, 1 CPU, 2 GPU, 3 automatic: on GPUs if there are any.
 int nn_run_tasks_on(int32_t where);
 int nn_seed(uint64_t seed);

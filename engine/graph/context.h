@@ -14,6 +14,7 @@ struct Settings {
     Where where = Where::automatic;  // of tasks without their own
     bool tf32 = false;               // GPUs may round the operands of f32 products to TF32
     int32_t attention = 0;           // a number of nn_attention_params::backend
+    bool bf16_gradients = false;     // of bf16 weights, where one product computes them
     int64_t gpu_tier = -1;           // bytes of tiles that tiers keep on a GPU; -1: no tiers
 };
 

@@ -168,16 +168,18 @@ void run_linear_backward(Call& c) {
     if (sums) sums = recut(sums, 1, dbias.grid().axes[0]);
     if (dbias) column_sums(sums ? sums : dy, dbias, into);
     if (c.flag("need_dx")) dx = reshape(matmul(dy, weight), x.shape());
-    const Tensor dweight =
-        matmul(dy, as_rows(x), {.trans_a = true, .into = c.in("dweight"), .wide = true});
+    const Tensor& sum = c.in("dweight");
+    const bool wide = sum || dy.grid().tiles(0) > 1 || !settings().bf16_gradients;
+    const Tensor dweight = matmul(dy, as_rows(x), {.trans_a = true, .into = sum, .wide = wide});
     c.results = {dx, dweight, dbias};
 }
 
 const OpRegistrar linear_backward = Op{
     .doc = R"(linear_backward(dy, x, weight, pre?,
 dweight+weight, dbias+bias) -> dx?, dweight, dbias?
-The gradients of linear. pre is given for a layer with GELU. dweight and dbias of a bf16 layer are
-f32. If one of them is given, the gradient is added to it in place.
+The gradients of linear. pre is given for a layer with GELU. dbias of a bf16 layer is f32, and so is
+dweight unless nn.gradient_dtype says bf16. If one of them is given, the gradient is added to it in
+place.
     nn.linear_backward(nn.ones(2, 3), nn.randn(2, 4), nn.randn(3, 4)):dims()  --> 2, 4)",
     .attributes = {{"bias", "bool", "true", "the layer has a bias"},
                    {"need_dx", "bool", "true", "compute dx"},

@@ -25,7 +25,7 @@ for file, names in pairs {
   ["base.budget"] = "activations memory measure_disk memory_budget memory_tiers reset_peak",
   ["base.engine"] = "seed random_state set_random_state devices workers machine"
     .. " run_tasks_on matmul_precision"
-    .. " attention_backend tiles sync interrupted clear_interrupt defer_interrupts version is_tty"
+    .. " attention_backend gradient_dtype tiles sync interrupted clear_interrupt defer_interrupts version is_tty"
     .. " now",
   ["core.accumulate"] = "accumulate", ["core.compile"] = "compile plan",
   ["core.creation"] = "zeros ones rand randn arange zeros_like ones_like tensor from_host linspace"

@@ -156,6 +156,18 @@ function M.attention_backend(which)
   return choose("attention_backend", backends, which, C.nn_attention_backend)
 end
 
+local gradient_dtypes = {[0] = "f32", "bf16", text = '"f32" or "bf16"'}
+--- nn.gradient_dtype(dtype) sets the dtype of the gradients of bf16 weights in linear layers: "f32"
+--- (the default), or "bf16", which is half as much memory to write, keep and read. They are summed
+--- in f32 and then rounded once, as in PyTorch. It has an effect only where one product computes a
+--- gradient: where the tokens of a step are one tile, as on one GPU. nn.accumulate with several
+--- microbatches keeps f32 sums. Returns the previous setting; without an argument it changes
+--- nothing.
+---     nn.gradient_dtype()  --> "f32"
+function M.gradient_dtype(dtype)
+  return choose("gradient_dtype", gradient_dtypes, dtype, C.nn_bf16_gradients)
+end
+
 local tile_sizes = {}
 
 --- nn.tiles{tokens=1024, vocab=8192} sets tile sizes by axis name for tensors created later; 0:

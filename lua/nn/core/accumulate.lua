@@ -125,10 +125,15 @@ function M.accumulate(model, microbatches, ids, targets)
     lib.deny("accumulate: %d rows do not divide into %d microbatches%s", ids:dim(1), count,
              shards > 1 and (", %d for each of %d shards"):format(each, shards) or "")
   end
-  if shards == 1 then return run(model, ids, targets, rows, 1, here, count) end
-  return sum_of_shards(shards, function(shard)
-    return run(model, ids, targets, rows, shard * each + 1, (shard + 1) * each, count)
-  end)
+  local function compute()
+    if shards == 1 then return run(model, ids, targets, rows, 1, here, count) end
+    return sum_of_shards(shards, function(shard)
+      return run(model, ids, targets, rows, shard * each + 1, (shard + 1) * each, count)
+    end)
+  end
+  if count == 1 then return compute() end
+  local dtype = engine.gradient_dtype "f32"        -- of sums over microbatches
+  return lib.finally(function() engine.gradient_dtype(dtype) end, compute)
 end
 
 return M

@@ -1,6 +1,7 @@
 -- What the recipes that train language models share: their settings of the optimizer, the schedule
 -- and the samples, the start from another model, and samples during training.
 local config = require "nn.io.config"
+local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local generate = require "nn.models.generate"
 local lib = require "nn.base.capi"
@@ -31,6 +32,9 @@ function M.language_fields(defaults)
       clip = field(1, "largest gradient norm; 0: no clipping", {min = 0, real = true}),
       rounding = field("nearest", "rounding of bf16 weights; stochastic needs no masters",
                        {choices = {"nearest", "stochastic"}}),
+      gradients = field("f32", "dtype of the gradients of bf16 weights; bf16 takes half the "
+                        .. "memory where the tokens of a step are one tile, as on one GPU",
+                        {choices = {"f32", "bf16"}}),
     },
     schedule = {
       kind = field("cosine", "learning-rate schedule", {choices = schedules.schedules}),
@@ -69,8 +73,8 @@ end
 
 local classes = {adamw = "AdamW", adam = "Adam", lion = "Lion"}
 
---- optimizer(model, cfg) -> the optimizer of the settings cfg.optim. Errors: a rounding that it
---- lacks.
+--- optimizer(model, cfg) -> the optimizer of the settings cfg.optim, after a choice of the dtype of
+--- gradients. Errors: a rounding that the optimizer lacks.
 function M.optimizer(model, cfg)
   local o = cfg.optim
   local rounds = o.kind ~= "lion"
@@ -78,6 +82,7 @@ function M.optimizer(model, cfg)
     lib.fail("optim.rounding=%s is for adamw and adam; leave it out, or change optim.kind",
              o.rounding)
   end
+  engine.gradient_dtype(o.gradients)
   return optimizers[classes[o.kind]](model, {
     lr = o.lr, beta1 = o.beta1, beta2 = o.beta2, clip = o.clip, weight_decay = o.weight_decay,
     rounding = rounds and o.rounding or nil, skip_nonfinite = true})
