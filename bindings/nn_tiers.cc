@@ -130,7 +130,7 @@ int nn_tiers(nn_tiers_info_t* out) {
                              totals(use.disk, 0),
                              totals(use.ram, bytes(1)),
                              stalled_seconds(running_cpu_workers()),
-                             int64_t(limited_searches()),
+                             int64_t(limited_plans()),
                              placement_searches() == 0 ? int64_t(plans_from_folder()) : 0};
     });
 }

@@ -104,6 +104,7 @@ struct Trial {
     double seconds = std::numeric_limits<double>::infinity(), computing = 0;
     int64_t excess = std::numeric_limits<int64_t>::max();  // bytes beyond the room on the disk
 
+    bool is_bound_by_tasks() const { return excess == 0 && seconds < 1.01 * computing; }
     bool is_better_than(const Trial& other) const {
         return excess != other.excess ? excess < other.excess : seconds < other.seconds;
     }
@@ -131,15 +132,15 @@ int64_t all_bytes(const Recomputation& recomputation) {
 // nearly all of the time, otherwise the best of a few numbers. If none of them fits on the disk,
 // the one that needs the least of it; none if recomputation cannot help.
 size_t fastest(const Trials& trials) {
-    constexpr double bound_by_tasks = 1.01;
-    constexpr double share_of_first = 0.5, share_of_others = 0.125;  // of the time for searches
+    constexpr double share_of_first = 0.3, share_of_others = 0.1;  // of the time for a search
+    constexpr int halvings = 5;
     const auto kept = trials.with(0);
     if (!needs_plan(*kept) && !trials.program.is_plan) return 0;
     Trial least = [&] {
         const SearchShare share(share_of_first);
         return planned_trial(*kept);
     }();
-    if (least.excess == 0 && least.seconds < bound_by_tasks * least.computing) return 0;
+    if (least.is_bound_by_tasks()) return 0;
     if (least.excess > all_bytes(trials.recomputation)) return 0;
     const SearchShare share(share_of_others);
     const size_t all = trials.options();
@@ -148,8 +149,17 @@ size_t fastest(const Trials& trials) {
         check_interrupt();
         const Trial next = planned_trial(*trials.with(count));
         if (next.is_better_than(least)) least = next, best = count;
+        return next.is_bound_by_tasks();
     };
-    try_count(all);
+    if (try_count(all)) {
+        // The time falls until tasks take all of it. Then each option adds its own time.
+        size_t too_few = 0, enough = all;
+        for (int i = 0; i < halvings && enough - too_few > 1; ++i) {
+            const size_t middle = (too_few + enough) / 2;
+            (try_count(middle) ? enough : too_few) = middle;
+        }
+        return best;
+    }
     if (all > 1) try_count(all / 2);
     const size_t center = best, width = all / 4;
     if (width > 0 && center >= width) try_count(center - width);

@@ -159,7 +159,7 @@ void remove_oldest() {
 }
 
 const Kept& put_first(Kept kept) {
-    constexpr size_t most = 8;  // of the trials of what to recompute, and others
+    constexpr size_t most = 12;  // of the trials of what to recompute, and others
     auto& plans = plans_kept().plans;
     plans.remove_if([&](const Kept& other) { return other.key == kept.key; });
     plans.push_front(std::move(kept));

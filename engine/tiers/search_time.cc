@@ -12,23 +12,25 @@ namespace nn {
 namespace {
 
 double limit = 4, share = 1;
-size_t limited = 0;
+size_t limited = 0, limited_in_trials = 0;
 
 }  // namespace
 
 void limit_search(double seconds) { limit = seconds; }
-double search_limit() { return limit; }
+double search_limit() { return share * limit; }
 size_t limited_searches() { return limited; }
+size_t limited_plans() { return limited - limited_in_trials; }
 
 SearchShare::SearchShare(double of_time) : before_(share) { share = of_time; }
 SearchShare::~SearchShare() { share = before_; }
 
 SearchTime::SearchTime()
-    : end_(limit > 0 ? now_seconds() + share * limit : std::numeric_limits<double>::infinity()),
+    : end_(limit > 0 ? now_seconds() + search_limit() : std::numeric_limits<double>::infinity()),
       order_end_(end_) {}
 
 SearchTime::~SearchTime() {
     limited += was_over_;
+    limited_in_trials += was_over_ && share < 1;
     report_work(nullptr);
 }
 

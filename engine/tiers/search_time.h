@@ -4,12 +4,14 @@
 
 namespace nn {
 
-// From now on, searches take no longer than these seconds, those of trials included; 0: no limit.
-// The first complete plan is always found. Results of programs do not depend on their plans.
+// From now on, a search takes no longer than these seconds, and neither do all trials of what to
+// recompute together; 0: no limit. The first complete plan is always found. Results of programs do
+// not depend on their plans.
 void limit_search(double seconds);
-double search_limit();
-// How many searches the limit ended in this process.
+double search_limit();  // in this scope
+// How many searches the limit ended in this process; and without those of trials.
 size_t limited_searches();
+size_t limited_plans();
 
 // Searches in this scope have a share of the time.
 class SearchShare {
