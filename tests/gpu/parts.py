@@ -118,7 +118,7 @@ def budget(s):
 def variant(s, model, side, tokens):
     """The words of speed.lua in which a side differs from the defaults, for steps of so many tokens."""
     words = {"nnlua with graphs": {"graphs": "true"}, "nnlua with 2 tiles": {"tile": tokens // 2},
-             "nnlua with atomics": {"attention": "cudnn"}}
+             "nnlua with atomics": {"attention": "cudnn"}, "nnlua with bf16 gradients": {"gradients": "bf16"}}
     if side == "nnlua in half":
         if s.rehearse:
             return {} if s.where() else {"gpu_gb": 1}
@@ -165,6 +165,7 @@ FIRST = [("build", 150, build), ("kernels", 60, kernels), ("step", 20, step), sp
          speed_part("gpt2 compile", 90), speed_part("gpt2-xl nnlua", 30), speed_part("gpt2-xl compile", 150)]
 PARTS = [*FIRST, speed_part("gpt2 eager", 30), speed_part("gpt2-xl eager", 50),
          speed_part("gpt2 nnlua with graphs", 20), speed_part("gpt2-xl nnlua with graphs", 30),
+         speed_part("gpt2-xl nnlua with bf16 gradients", 30),
          speed_part("gpt2 nnlua with 2 tiles", 20), speed_part("gpt2 nnlua with atomics", 20),
          speed_part("gpt2-xl nnlua with atomics", 30), speed_part("gpt2-xl nnlua in half", 80),
          ("products", 20, products), ("attention", 30, attention), ("ops", 20, ops), ("budget", 30, budget),

@@ -1,6 +1,6 @@
 -- Training speed of GPT-2 on this machine as one line of JSON: the counterpart of torch_speed.py.
 --   nnlua tests/gpu/speed.lua model=gpt2 batch=16 tokens=1024 steps=10 [streams=2] [tile=16384]
---     [attention=cudnn] [gpu_gb=10] [graphs=true]
+--     [attention=cudnn] [gpu_gb=10] [graphs=true] [gradients=bf16]
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
 
@@ -16,6 +16,7 @@ local cfg = nn.config({
   streams = nn.field(1, "streams per GPU", {min = 1}),
   graphs = nn.field(false, "start kernels as CUDA graphs"),
   attention = nn.field("auto", "attention kernels", {choices = {"auto", "cudnn", "nnlua"}}),
+  gradients = nn.field("f32", "dtype of gradients", {choices = {"f32", "bf16"}}),
   gpu_gb = nn.field(0, "GB of the GPU's memory for planned tensors, the others in RAM; 0: no plan",
                     {min = 0}),
   dtype = nn.field("bf16", "dtype of weights and activations", {choices = {"f32", "bf16"}}),
@@ -31,6 +32,7 @@ nn.devices {streams = cfg.streams, cuda_graphs = cfg.graphs}
 nn.run_tasks_on(cfg.where)
 dofile(arg[0]:match "^(.-)[^/]*$" .. "ram.lua")(cfg.ram_gb)
 nn.attention_backend(cfg.attention)
+nn.gradient_dtype(cfg.gradients)
 if cfg.gpu_gb > 0 then nn.memory_tiers {gpu = cfg.gpu_gb * 1e9} end
 nn.seed(1)
 nn.tiles {tokens = cfg.tile}

@@ -50,6 +50,7 @@ emulated.case("graphs give the CPU's bits with random delays, streams, eviction 
   local counts = same_as_cpu("gpus=1", large, "memory=67108864")
   t.check(counts.cudaGraphLaunch > 0 and counts.cudaGraphExecUpdate > 0)
   same_as_cpu("gpus=1", "steps=4", "profile=1")
+  same_as_cpu("gpus=1", "steps=4 tile=256 dtype=bf16 gradients=bf16")
 end)
 
 emulated.case("a graph that does not change is started as it is", function()

@@ -43,8 +43,9 @@ end
 t.case("the parts without PyTorch finish, with a table and JSON", function()
   need_programs()
   local result, output = rehearse("ops,attention,step,memcheck,racecheck,budget,"
-    .. "products,gpt2 nnlua,gpt2 nnlua with graphs,gpt2-xl nnlua with atomics,gpt2-xl nnlua in half")
-  t.same(#result.rows, 11)
+    .. "products,gpt2 nnlua,gpt2 nnlua with graphs,gpt2-xl nnlua with bf16 gradients,"
+    .. "gpt2-xl nnlua with atomics,gpt2-xl nnlua in half")
+  t.same(#result.rows, 12)
   t.same(#result.attention, 12)
   t.same(#result.products, 12)
   for _, row in ipairs(result.attention) do t.check(row.forward_ms > 0 and row.backward_ms > 0) end
@@ -89,6 +90,7 @@ t.case("--only unfinished runs what an earlier report lacks, and completes the r
                    speeds = {}}
   for name in ("build,kernels,step,gpt2 nnlua,gpt2 compile,gpt2-xl nnlua,gpt2-xl compile,"
       .. "gpt2 eager,gpt2-xl eager,gpt2 nnlua with graphs,gpt2-xl nnlua with graphs,"
+      .. "gpt2-xl nnlua with bf16 gradients,"
       .. "gpt2 nnlua with 2 tiles,gpt2 nnlua with atomics,gpt2-xl nnlua with atomics,"
       .. "gpt2-xl nnlua in half,products,attention,ops,budget,memcheck,"
       .. "racecheck,"):gmatch "(.-)," do
@@ -105,7 +107,7 @@ t.case("--only unfinished runs what an earlier report lacks, and completes the r
   t.same({select(2, output:gsub("\n[%w ]+: ok, ", "")), output:match "^step: ok, " ~= nil},
          {0, true})
   local result = files.parse_json(files.read(report))
-  t.same(#result.rows, 21)
+  t.same(#result.rows, 22)
   for _, row in ipairs(result.rows) do t.same({row.part, row.result}, {row.part, "ok"}) end
   t.check(result.speeds["gpt2 nnlua with graphs"].ms_per_step == 1)
   t.check(#output < 12500 and output:find("earlier note", 1, true), #output .. " characters")
@@ -126,7 +128,7 @@ END]])
   t.check(tonumber(first) <= tonumber(call), output)
   t.check(tonumber(second) <= tonumber(call), output)
   t.check(tonumber(call) <= 570, output)
-  t.same(tonumber(count), 21)
+  t.same(tonumber(count), 22)
 end)
 
 t.case("a memory budget above the memory of the machine is lowered to it", function()

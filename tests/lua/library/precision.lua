@@ -40,6 +40,65 @@ t.case("microbatches accumulate in f32, which keeps small gradients next to larg
   t.same(w.grad:item(), 306)
 end)
 
+-- The gradients of a bf16 layer, of rows in tiles of so many (0: one tile).
+local function layer_gradients(dtype, tile)
+  nn.seed(2)
+  local before = nn.gradient_dtype(dtype)
+  local layer, x = nn.Linear(48, 40, {dtype = "bf16"}), nn.randn(64, 48):to "bf16"
+  layer(x:retile {tile, 0}):backward(nn.randn(64, 40):to "bf16":retile {tile, 0})
+  nn.gradient_dtype(before)
+  return layer.weight.grad, layer.bias.grad
+end
+
+t.case("one product may compute a gradient in bf16, rounded once; sums stay f32", function()
+  local exact, rounded, bias = layer_gradients("f32", 0), layer_gradients("bf16", 0)
+  t.same({exact.dtype, rounded.dtype, bias.dtype}, {"f32", "bf16", "f32"})
+  t.same(exact:to "bf16", rounded)
+  t.same((layer_gradients("bf16", 32)).dtype, "f32")
+  t.fails(function() nn.gradient_dtype "f64" end, 'gradient_dtype: "f32" or "bf16" is needed')
+
+  local function accumulated(dtype, microbatches)
+    local ids, targets = batch()
+    local model, before = model_of "bf16", nn.gradient_dtype(dtype)
+    nn.accumulate(model, microbatches, ids, targets)
+    t.same(nn.gradient_dtype(before), dtype)
+    return model.blocks[1].mlp.up.weight.grad
+  end
+  nn.seed(5)
+  local sum = accumulated("f32", 2)
+  nn.seed(5)
+  local other = accumulated("bf16", 2)
+  t.same(other.dtype, "f32")
+  t.same(other, sum)
+  t.same(accumulated("bf16", 1).dtype, "bf16")
+end)
+
+t.case("optimizers take bf16 gradients, and train as with f32", function()
+  for _, name in ipairs {"AdamW", "Adam", "SGD", "RMSprop", "Adagrad", "Lion"} do
+    local function train(dtype, compiled)
+      local before = nn.gradient_dtype(dtype)
+      local model = model_of "bf16"
+      local optim = nn[name](model, {lr = name == "SGD" and 0.1 or 1e-3, clip = 1})
+      local function step(ids, targets)
+        optim:zero_grad()
+        local loss = model(ids, targets)
+        loss:backward()
+        return loss, optim:step()
+      end
+      if compiled then step = nn.compile(step) end
+      local ids, targets = batch()
+      local losses = {}
+      for i = 1, 8 do losses[i] = step(ids, targets):item() end
+      nn.gradient_dtype(before)
+      return losses
+    end
+    local exact, rounded = train "f32", train "bf16"
+    t.check(rounded[8] < rounded[1] - 0.005, name .. ": " .. table.concat(rounded, " "))
+    t.near(rounded, exact, {rel = 0.01})
+    t.near(train("bf16", true), rounded, {rel = 0.01})
+  end
+end)
+
 t.case("a bf16 weight follows its master weight, which keeps the bits that bf16 loses", function()
   local w = nn.tensor({1}, {dtype = "bf16"})
   w.requires_grad = true

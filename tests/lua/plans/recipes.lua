@@ -201,6 +201,24 @@ t.case("a plan for a described GPU moves what exceeds memory.gpu over its link",
   t.check(status == 1 and refused:find "of the GPU's 1.8 GB must remain", refused)
 end)
 
+t.case("a plan recomputes as few activations as hide the transfers", function()
+  if select(2, nn.workers()) > 0 then t.skip "this machine has a GPU" end
+  local machine = "ram=64GB gpus=1 gpu_gflops=100e3 gpu_bandwidth=1TB/s gpu_memory=8GB gpu_link="
+  local function plan(activations, more)
+    local _, output = planned(machine .. "20GB/s", "model.layers=8 model.embd=512 model.heads=8 "
+      .. "model.vocab=5000 model.context=256 data.context=256 data.batch=16 model.dtype=bf16 "
+      .. "memory.gpu=600MB memory.activations=" .. activations .. (more or "") .. " --plan")
+    return seconds(output), tonumber(output:match "takes (%d+) %% of the computation"), output
+  end
+  local kept, all, auto = plan "keep", {plan "recompute"}, {plan "auto"}
+  t.check(auto[1] < 0.97 * all[1] and auto[1] < 0.6 * kept, kept .. all[3] .. auto[3])
+  t.check(auto[2] > 0 and auto[2] < all[2], all[3] .. auto[3])
+  -- At the peak with recomputation, all gradients are in memory.
+  local _, _, narrow = plan("recompute", " optim.gradients=bf16")
+  local function peak(output) return tonumber(output:match "\nmemory +([%d.]+) MB at the peak") end
+  t.check(peak(narrow) < 0.97 * peak(all[3]), narrow .. all[3])
+end)
+
 t.case("a plan takes the rates of a described disk", function()
   local disk = "cpus=2 ram=1GB gflops=50 disk=10GB disk_read=%sMB/s disk_write=2GB/s"
   local words = "memory.ram=60MB memory.disk=disk memory.disk_in_ram=true --plan"

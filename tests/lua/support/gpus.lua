@@ -9,8 +9,9 @@ local checksums = require "checksums"
 
 local cfg = {where = "auto", cpus = 0, gpus = -1, memory = 0, streams = 0, graphs = 0,
              scheduler = "", layers = 2, embd = 64, heads = 2, context = 32, vocab = 101, batch = 8,
-             tile = 64, accum = 1, dropout = 0.1, dtype = "f32", steps = 3, eager = 1, tokens = 4,
-             profile = 0, report = 0, ram = 0, disk = ".", slots = 0, budget = 0}
+             tile = 64, accum = 1, dropout = 0.1, dtype = "f32", gradients = "f32", steps = 3,
+             eager = 1, tokens = 4, profile = 0, report = 0, ram = 0, disk = ".", slots = 0,
+             budget = 0}
 for _, word in ipairs(arg) do
   local name, value = word:match "^(%w+)=(.*)$"
   cfg[name] = type(cfg[name]) == "number" and tonumber(value) or value
@@ -20,6 +21,7 @@ nn.devices {cpus = cfg.cpus, gpus = cfg.gpus >= 0 and cfg.gpus or nil, gpu_memor
             streams = cfg.streams > 0 and cfg.streams or nil, cuda_graphs = cfg.graphs > 0,
             scheduler = cfg.scheduler ~= "" and cfg.scheduler or nil}
 nn.run_tasks_on(cfg.where)
+nn.gradient_dtype(cfg.gradients)
 if cfg.ram > 0 then
   nn.memory_tiers {gpu = cfg.slots > 0 and cfg.slots or nil, ram = cfg.ram, disk = cfg.disk,
                    disk_in_ram = true}
