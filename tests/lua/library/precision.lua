@@ -176,13 +176,15 @@ local function words(path)
   files.write(path, table.concat(out, " "))
 end
 
--- The losses of 200 steps of the recipe's Shakespeare setting.
-local function losses(folder, dtype, text, rounding)
-  local name = dtype .. "-" .. rounding
+-- The losses of 200 steps of the recipe's Shakespeare setting. gradients: their dtype, on one worker,
+-- for which the tokens of a step are one tile; or nil.
+local function losses(folder, dtype, text, rounding, gradients)
+  local name = ("%s-%s%s"):format(dtype, rounding, gradients or "")
   local status, output = t.shell(([[cd %s
-    $NNLUA %s/recipes/gpt2_train.lua preset=char %s steps=200 eval_every=0 final_batches=1 \
-      sample.tokens=1 log_every=1 model.dtype=%s optim.rounding=%s out=%s]]):format(
-    folder, host.root, text, dtype, rounding, name))
+    %s $NNLUA %s/recipes/gpt2_train.lua preset=char %s steps=200 eval_every=0 final_batches=1 \
+      sample.tokens=1 log_every=1 model.dtype=%s optim.rounding=%s optim.gradients=%s out=%s
+    ]]):format(folder, gradients and "NNLUA_CPUS=1" or "", host.root, text, dtype, rounding,
+               gradients or "f32", name))
   t.check(status == 0, output)
   local list = {}
   for line in files.read(("%s/%s/metrics.jsonl"):format(folder, name)):gmatch "[^\n]+" do
@@ -201,16 +203,28 @@ end
 text = "data.text=" .. text
 local exact
 
+-- The largest difference to the losses in f32, of which there is one.
+local function difference(list)
+  exact = exact or losses(folder, "f32", text, "nearest")
+  local worst = 0
+  for step = 1, 200 do worst = math.max(worst, math.abs(list[step] - exact[step])) end
+  t.check(exact[200] < exact[1] - 1, "it learns")
+  t.check(worst < 0.05, ("they are %.4f apart"):format(worst))
+  t.check(worst > 0, "they are the same run")
+  print(("  at most %.4f apart"):format(worst))
+end
+
+t.case("200 steps with bf16 gradients keep within 0.05 of the f32 loss", function()
+  local narrow = losses(folder, "bf16", text, "nearest", "bf16")
+  difference(narrow)
+  local wide = losses(folder, "bf16", text, "nearest", "f32")
+  t.check(narrow[200] ~= wide[200], "the setting has no effect")
+end)
+
 for _, rounding in ipairs {"nearest", "stochastic"} do
   t.case(("200 steps in bf16, rounding %s, keep within 0.05 of the f32 loss"):format(rounding),
          function()
-    exact = exact or losses(folder, "f32", text, "nearest")
-    local rounded, worst = losses(folder, "bf16", text, rounding), 0
-    for step = 1, 200 do worst = math.max(worst, math.abs(rounded[step] - exact[step])) end
-    t.check(exact[200] < exact[1] - 1, "it learns")
-    t.check(worst < 0.05, ("they are %.4f apart"):format(worst))
-    t.check(worst > 0, "they are the same run")
-    print(("  at most %.4f apart"):format(worst))
+    difference(losses(folder, "bf16", text, rounding))
     local name = "bf16-" .. rounding
     local state = nn.open_checkpoint(("%s/%s/checkpoint-000200"):format(folder, name)).state
     t.same({state.config.model.dtype, state.config.optim.rounding}, {"bf16", rounding})
