@@ -77,7 +77,8 @@ int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_
             fail("devices: gpu_memory is %lld bytes; 0 (all) or at least 64 MB is needed",
                  (long long)gpu_memory);
         if (streams < 0 || streams > 4) fail("devices: %d streams; 1 to 4 are possible", streams);
-        configure({{cpus, gpus, gpu_memory}, scheduler ? scheduler : "", streams, cuda_graphs != 0});
+        configure(
+            {{cpus, gpus, gpu_memory}, scheduler ? scheduler : "", streams, cuda_graphs != 0});
     });
 }
 

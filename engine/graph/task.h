@@ -28,7 +28,7 @@ struct TaskArg {
     Dtype dtype;
     uint8_t operands;
     int16_t buffer_of[max_operands];  // operand -> StarPU buffer; -1 if absent
-    int32_t tile, rank;              // number of the tile in the op's result, and its extents
+    int32_t tile, rank;               // number of the tile in the op's result, and its extents
     int32_t extent[max_dims];
     alignas(16) unsigned char params[max_params];
 };

@@ -10,8 +10,8 @@ namespace nn {
 
 struct SessionOptions {
     HostChoice host;
-    std::string scheduler;  // empty: prio on CPUs, dmdas with GPUs
-    int streams = 0;        // per GPU, each with a StarPU worker; 0: one
+    std::string scheduler;     // empty: prio on CPUs, dmdas with GPUs
+    int streams = 0;           // per GPU, each with a StarPU worker; 0: one
     bool cuda_graphs = false;  // of the kernels of a group (workers/gpu_graph.h)
 };
 

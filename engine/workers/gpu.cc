@@ -46,7 +46,7 @@ struct Worker {
     cudaEvent_t anchor = nullptr;  // an event with a known time on the host
     double anchor_time = 0;
     std::array<Launch, launches_per_worker> launches{};
-    Launch* current = nullptr;  // whose kernels are being launched
+    Launch* current = nullptr;      // whose kernels are being launched
     std::vector<KernelCall> calls;  // of the kernels that are launched at once
 };
 

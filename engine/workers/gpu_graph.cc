@@ -78,8 +78,8 @@ GpuGraph::Use GpuGraph::use_for(const TaskArg* const* args, int count, const Ope
 }
 
 bool GpuGraph::begin_recording(void* stream) {
-    const cudaError_t status = cudaStreamBeginCapture(static_cast<cudaStream_t>(stream),
-                                                      cudaStreamCaptureModeThreadLocal);
+    const cudaError_t status =
+        cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeThreadLocal);
     return status == cudaSuccess || refuse("cudaStreamBeginCapture", status);
 }
 

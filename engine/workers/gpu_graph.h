@@ -47,7 +47,7 @@ private:
     bool refuse(const char* call, int status);
     bool update(void* graph);
 
-    void* exec_ = nullptr;    // cudaGraphExec_t
+    void* exec_ = nullptr;  // cudaGraphExec_t
     Fault* faults_ = nullptr;
     int runs_ = 0;
     bool refused_ = false;

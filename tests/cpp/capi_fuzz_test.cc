@@ -273,7 +273,8 @@ private:
     int shutdown() {
         recorded_inputs.clear();
         const int status = nn_shutdown();
-        judge(nn_configure(int32_t(random.integer(0, 2)), one_in(2) ? "eager" : nullptr, -1, 0, 0, 0));
+        judge(nn_configure(int32_t(random.integer(0, 2)), one_in(2) ? "eager" : nullptr, -1, 0, 0,
+                           0));
         return status;
     }
 

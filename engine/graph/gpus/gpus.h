@@ -42,7 +42,7 @@ struct TaskGroup {
 };
 // Of a group of several tasks.
 struct GroupLimits {
-    Device device = Device::cuda;  // that has all of its kernels
+    Device device = Device::cuda;                              // that has all of its kernels
     int tasks = max_group, tiles = max_group_tiles;            // at most these
     int64_t bytes = std::numeric_limits<int64_t>::max();       // of its tiles
     double seconds = std::numeric_limits<double>::infinity();  // of its tasks, by nominal rates

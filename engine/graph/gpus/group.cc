@@ -78,8 +78,7 @@ private:
         int64_t bytes = sizes_[own].bytes;
         for (int i = 0; i < task.handles; ++i) bytes += int64_t(task.tiles[i]->bytes);
         return int(group.tasks.size()) < limits_.tasks &&
-               int(group.tiles.size()) + task.handles <= limits_.tiles &&
-               bytes <= limits_.bytes &&
+               int(group.tiles.size()) + task.handles <= limits_.tiles && bytes <= limits_.bytes &&
                sizes_[own].seconds + nominal_seconds(task.arg) <= limits_.seconds;
     }
 
