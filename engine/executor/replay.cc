@@ -95,8 +95,7 @@ void Replay::make_groups() {
         groups_ = prepare_for_gpus(*program_, gpus_, memory);
         peak_on_a_gpu_ = peak_on_a_gpu(groups_);
         for (TaskGroup& group : groups_)
-            if (uses_cuda_graphs() && group.gpu >= 0 && group.tasks.size() > 1)
-                group.graph = new_gpu_graph();
+            if (group.gpu >= 0 && group.tasks.size() > 1) group.graph = new_gpu_graph();
     } else if (cpus_ == 0 && first_streams().empty()) {
         cpus_ = running_cpu_workers();
         groups_ = prepare_for_cpus(*program_, cpus_);
@@ -114,22 +113,23 @@ bool Replay::uses_groups() const {
 // StarPU would move tiles that do not fit to RAM and back, without a plan. Whoever chooses a limit
 // accepts that.
 void Replay::check_memory_of_gpus() const {
-    const int64_t memory = tile_bytes_on_gpus(host());
+    const int64_t memory = memory_of_gpus(host());
     if (gpu_memory_is_chosen() || tiers().exist() || peak_on_a_gpu_ <= memory) return;
     const std::string needed = human_bytes(double(peak_on_a_gpu_)),
                       has = human_bytes(double(memory));
+    const auto advised = (long long)(memory / 10 * 8 / 1000000);
     if (gpus_ > 1)
         fail(
-            "compiled function: its tensors take %s on one of %d GPUs, which has %s for them; "
-            "start one process for each GPU, which keeps in RAM what does not fit (nnlua --ranks "
-            "%d), or use a smaller batch",
-            needed.c_str(), gpus_, has.c_str(), gpus_);
+            "compiled function: its tensors take %s on one of %d GPUs, which has %s for them; use "
+            "a smaller batch or nn.activations \"recompute\", or start one process for each GPU "
+            "(nnlua --ranks %d), which can keep in RAM what does not fit: nn.memory_tiers{gpu="
+            "%llde6}, in recipes memory.gpu",
+            needed.c_str(), gpus_, has.c_str(), gpus_, advised);
     fail(
-        "compiled function: its tensors take %s of the GPU's memory, which has %s for them; keep "
-        "in RAM what does not fit, by nn.memory_tiers{gpu=%llde6} before the first tensor (in "
-        "recipes memory.gpu=%lldMB), or use a smaller batch",
-        needed.c_str(), has.c_str(), (long long)(memory * 9 / 10 / 1000000),
-        (long long)(memory * 9 / 10 / 1000000));
+        "compiled function: its tensors take %s of the GPU's memory, which has %s for them; use a "
+        "smaller batch or nn.activations \"recompute\", or keep in RAM what does not fit, by "
+        "nn.memory_tiers{gpu=%llde6} before the first tensor (in recipes memory.gpu=%lldMB)",
+        needed.c_str(), has.c_str(), advised, advised);
 }
 
 // Earlier groups first: the order is made for the memory and for the transfers between GPUs. Tasks
@@ -272,7 +272,7 @@ std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {
     if (!planned_ && needs_plan()) planned_ = std::make_unique<PlannedRun>(*program_);
     if (!planned_) finish_deferred();
     make_groups();
-    if (gpus_ > 0 && uses_groups()) check_memory_of_gpus();
+    if (gpus_ > 0 && runs_on_gpus() && !planned_) check_memory_of_gpus();
     const size_t submitted = uses_groups() ? groups_.size() : program_->tasks.size();
     const auto at_most = std::max<int64_t>(64, int64_t(submitted));
     wait_for([=] { return unfinished_tasks() <= at_most; });

@@ -169,8 +169,10 @@ void run_linear_backward(Call& c) {
     if (dbias) column_sums(sums ? sums : dy, dbias, into);
     if (c.flag("need_dx")) dx = reshape(matmul(dy, weight), x.shape());
     const Tensor& sum = c.in("dweight");
-    const bool wide = sum || dy.grid().tiles(0) > 1 || !settings().bf16_gradients;
-    const Tensor dweight = matmul(dy, as_rows(x), {.trans_a = true, .into = sum, .wide = wide});
+    const Tensor rows = as_rows(x);
+    const bool one_product = dy.grid().tiles(0) == 1 && rows.grid().tiles(0) == 1;
+    const bool wide = sum || !one_product || !settings().bf16_gradients;
+    const Tensor dweight = matmul(dy, rows, {.trans_a = true, .into = sum, .wide = wide});
     c.results = {dx, dweight, dbias};
 }
 

@@ -85,7 +85,8 @@ GroupArg* group_arg(const TaskGroup& group, const std::vector<const TaskArg*>& p
         std::memcpy(copy->params, now->params, sizeof now->params);
         args[i] = copy++;
     }
-    return new (memory) GroupArg{group.all, int(count), args, group.graph.get()};
+    return new (memory)
+        GroupArg{group.all, int(count), args, uses_cuda_graphs() ? group.graph.get() : nullptr};
 }
 
 template <class F, class... Arguments> auto timed(F call, Arguments... arguments) {

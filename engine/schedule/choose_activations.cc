@@ -7,8 +7,10 @@
 
 #include "engine/base/error.h"
 #include "engine/base/interrupts.h"
+#include "engine/graph/context.h"
 #include "engine/graph/passes/recompute.h"
 #include "engine/machine/description.h"
+#include "engine/machine/host.h"
 #include "engine/machine/ranks.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
@@ -67,8 +69,12 @@ TileBytes tile_bytes(const Program& program) {
 bool has_room(int64_t bytes, const TileBytes& tiles, bool is_plan) {
     int64_t more = tiles.lasting + tiles.count * handle_bytes;
     if (is_plan && machine_is_described()) more -= machine().bytes(NodeKind::ram) - budget();
-    return fits_with_gpus(bytes - tiles.admitted - tiles.lasting,
-                          tile_bytes_on_gpus(machine()) - tiles.lasting, more);
+    const int64_t temporaries = bytes - tiles.admitted - tiles.lasting,
+                  on_gpus = tile_bytes_on_gpus(machine());
+    // What does not fit on GPUs is refused later (Replay::check_memory_of_gpus).
+    const int64_t on_each = tiles.admitted + temporaries / std::max(1, gpus_in_use());
+    if (!is_plan && on_gpus > 0 && !gpu_memory_is_chosen() && on_each > on_gpus) return false;
+    return fits_with_gpus(temporaries, on_gpus - tiles.lasting, more);
 }
 
 // The largest sum of the bytes of tiles during a run.

@@ -25,7 +25,7 @@ std::vector<TaskGroup> group_on_cpus(Program& program, int workers) {
         lanes = std::max(lanes, task.lane + 1);
     }
     if (lanes < workers) return {};
-    GroupLimits limits{.device = Device::cpu, .tasks = 64, .tiles = 100};
+    GroupLimits limits{.device = Device::cpu, .tasks = 64, .tiles = 100};  // of short tasks
     limits.seconds = std::min(longest, seconds / (parts_per_worker * workers));
     std::vector<TaskGroup> out = group_tasks(program, limits, 0);
     if (out.size() == program.tasks.size()) out.clear();

@@ -104,10 +104,14 @@ std::vector<TaskGroup> prepare_for_gpus(Program& program, int gpus, int64_t memo
     share_memory(program);         // temporaries take that of earlier ones
     find_lifetimes(program);       // the order and the tiles have changed
     // The tiles of a group are on a GPU at once, so larger groups need more memory.
-    for (int64_t bytes = memory / 8;; bytes /= 2) {
-        std::vector<TaskGroup> out = group_tasks(program, {.bytes = bytes}, memory / 16);
-        if (bytes <= memory / 128 || peak_on_a_gpu(out) <= memory) return out;
-    }
+    const auto groups_of = [&](int64_t bytes) {
+        return group_tasks(program, {.bytes = bytes}, memory / 16);
+    };
+    std::vector<TaskGroup> largest = groups_of(memory / 8);
+    if (peak_on_a_gpu(largest) <= memory) return largest;
+    for (const int64_t part : {16, 32, 64, 128})
+        if (auto groups = groups_of(memory / part); peak_on_a_gpu(groups) <= memory) return groups;
+    return largest;
 }
 
 std::vector<TaskGroup> prepare_for_cpus(Program& program, int workers) {

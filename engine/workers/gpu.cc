@@ -31,7 +31,6 @@ constexpr int launches_per_worker = watched_tasks - 1;
 struct Launch {
     Fault* own_faults;  // of each kernel, in memory that the device sees
     Fault* faults;      // these, or those of the graph
-    GpuGraph* graph;    // that runs the kernels, or nullptr
     cudaEvent_t begin, end;
     std::array<const TaskArg*, max_group> args;
     int kernels;
@@ -150,7 +149,6 @@ void task_over(void* context) {
     launch.finish(*launch.args[size_t(reported)], message_of(launch.faults[reported]));
     watch_ends(launch.watched);
     launch.busy = false;
-    if (launch.graph) launch.graph->in_flight = false;
 }
 
 TaskRecord* start_of_gpu_task() {
@@ -192,12 +190,8 @@ Fault& note_kernel(Launch& launch, const TaskArg* arg) {
     return fault;
 }
 
-void use_graph(Launch& launch, GpuGraph& graph) {
-    launch.graph = &graph, launch.faults = graph.faults();
-}
-void use_no_graph(Launch& launch) {
-    launch.graph = nullptr, launch.faults = launch.own_faults, launch.kernels = 0;
-}
+// As before the first kernel.
+void use_own_faults(Launch& launch) { launch.faults = launch.own_faults, launch.kernels = 0; }
 
 }  // namespace
 
@@ -270,8 +264,8 @@ bool begin_on_gpu(const TaskArg& first, int kernels, GpuTaskFinish finish) {
     Worker& worker = this_worker();
     Launch* const launch = free_launch(worker);
     if (!launch || kernels > max_group) return false;
-    launch->finish = finish, launch->kernels = 0;
-    launch->faults = launch->own_faults, launch->graph = nullptr;
+    launch->finish = finish;
+    use_own_faults(*launch);
     launch->args[0] = &first;
     launch->record = start_of_gpu_task();
     if (launch->record &&
@@ -305,28 +299,27 @@ GraphUse begin_graph_on_gpu(GpuGraph& graph, const TaskArg* const* args, int cou
     const cudaStream_t stream = starpu_cuda_get_local_stream();
     const GpuGraph::Use use = graph.use_for(args, count, operands);
     if (use == GpuGraph::Use::nothing) return GraphUse::none;
-    use_graph(launch, graph);
+    launch.faults = graph.faults();
     if (use == GpuGraph::Use::record) {
         if (graph.begin_recording(stream)) return GraphUse::recording;
     } else {
         for (int i = 0; i < count; ++i) note_kernel(launch, args[i]);
         if (graph.launch(stream)) return GraphUse::launched;
     }
-    use_no_graph(launch);
+    use_own_faults(launch);
     return GraphUse::none;
 }
 
-bool end_graph_on_gpu(GpuGraph& graph, bool kernels_failed) {
+bool end_graph_on_gpu(GpuGraph& graph, const std::string& error_of_kernels) {
     const cudaStream_t stream = starpu_cuda_get_local_stream();
-    if (graph.end_recording(stream, kernels_failed) && graph.launch(stream)) return true;
-    use_no_graph(*this_worker().current);
+    if (graph.end_recording(stream, error_of_kernels) && graph.launch(stream)) return true;
+    use_own_faults(*this_worker().current);
     return false;
 }
 
 void end_on_gpu() {
     Worker& worker = this_worker();
     Launch& launch = *worker.current;
-    if (launch.graph) launch.graph->in_flight = true;
     if (launch.record && cudaEventRecord(launch.end, starpu_cuda_get_local_stream()) != cudaSuccess)
         launch.record = nullptr;
     launch.busy = true;
@@ -369,7 +362,7 @@ void end_on_gpu() {}
 GraphUse begin_graph_on_gpu(GpuGraph&, const TaskArg* const*, int, const Operands*) {
     return GraphUse::none;
 }
-bool end_graph_on_gpu(GpuGraph&, bool) { return false; }
+bool end_graph_on_gpu(GpuGraph&, const std::string&) { return false; }
 }  // namespace nn
 
 #endif

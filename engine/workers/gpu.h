@@ -34,7 +34,7 @@ void end_on_gpu();
 enum class GraphUse { none, recording, launched };
 GraphUse begin_graph_on_gpu(GpuGraph& graph, const TaskArg* const* args, int count,
                             const Operands* operands);
-bool end_graph_on_gpu(GpuGraph& graph, bool kernels_failed);
+bool end_graph_on_gpu(GpuGraph& graph, const std::string& error_of_kernels);
 
 // Device memory, or nullptr if none is left. gpu: CUDA's number; -1: that of the calling worker.
 void* gpu_allocate(size_t bytes, int gpu = -1);

@@ -44,23 +44,26 @@ GpuGraph::~GpuGraph() {
 void GpuGraph::drop() {
     if (exec_) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(exec_));
     if (faults_) cudaFreeHost(faults_);
-    exec_ = nullptr, faults_ = nullptr, runs_ = 0;
+    exec_ = nullptr, faults_ = nullptr, runs_ = 0, refused_ = false;
     recorded_.clear();
 }
 
-bool GpuGraph::refuse(const char* call, int status) {
+bool GpuGraph::refuse(const char* what, const char* reason) {
     cudaGetLastError();  // later launches would report it
     refused_ = true;
     static std::once_flag once;
     std::call_once(once, [&] {
-        std::fprintf(stderr, "nnlua: a group of kernels runs without a CUDA graph: %s: %s\n", call,
-                     cudaGetErrorString(cudaError_t(status)));
+        std::fprintf(stderr, "nnlua: a group of kernels runs without a CUDA graph: %s: %s\n", what,
+                     reason);
     });
     return false;
 }
+bool GpuGraph::refuse(const char* call, int status) {
+    return refuse(call, cudaGetErrorString(cudaError_t(status)));
+}
 
 GpuGraph::Use GpuGraph::use_for(const TaskArg* const* args, int count, const Operands* operands) {
-    if (refused_ || in_flight || runs_++ == 0) return Use::nothing;
+    if (refused_ || runs_++ == 0) return Use::nothing;
     now_.clear();
     for (int i = 0; i < count; ++i) {
         append(now_, operands[i].data(), args[i]->operands * sizeof(void*));
@@ -83,13 +86,15 @@ bool GpuGraph::begin_recording(void* stream) {
     return status == cudaSuccess || refuse("cudaStreamBeginCapture", status);
 }
 
-bool GpuGraph::end_recording(void* stream, bool kernels_failed) {
+bool GpuGraph::end_recording(void* stream, const std::string& error_of_kernels) {
     cudaGraph_t graph = nullptr;
     const cudaError_t status = cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &graph);
-    if (status != cudaSuccess) return refuse("cudaStreamEndCapture", status);
-    const bool good = !kernels_failed && update(graph);
-    cudaGraphDestroy(graph);
-    if (!good) refused_ = true;
+    bool good = false;
+    if (!error_of_kernels.empty())
+        refuse("a kernel", error_of_kernels.c_str());
+    else
+        good = status == cudaSuccess ? update(graph) : refuse("cudaStreamEndCapture", status);
+    if (graph) cudaGraphDestroy(graph);
     return good;
 }
 

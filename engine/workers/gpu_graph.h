@@ -35,15 +35,17 @@ public:
     // These return false if CUDA refuses, with a message on the terminal. Then no kernel has
     // started, and the group runs without a graph from now on.
     bool begin_recording(void* stream);
-    bool end_recording(void* stream, bool kernels_failed);
+    bool end_recording(void* stream, const std::string& error_of_kernels);
     bool launch(void* stream);
 
-    Fault* faults() const { return faults_; }  // of each kernel; the graph has their addresses
-    bool in_flight = false;                    // then the next run does not use it
+    // Of each kernel; the graph has their addresses. A run ends before the next one of its group
+    // begins, because both write the same tiles.
+    Fault* faults() const { return faults_; }
 
 private:
     friend void drop_gpu_graphs();
     void drop();
+    bool refuse(const char* what, const char* reason);
     bool refuse(const char* call, int status);
     bool update(void* graph);
 

@@ -139,7 +139,7 @@ bool start_as_graph(void* buffers[], const TaskArg* const* args, int count, GpuG
         case GraphUse::launched: return true;
         case GraphUse::recording: break;
     }
-    return end_graph_on_gpu(graph, !run_all_kernels(buffers, args, count, true).first.empty());
+    return end_graph_on_gpu(graph, run_all_kernels(buffers, args, count, true).first);
 }
 
 // Runs the kernels of a task, which are several for a group. On a GPU, note_result is called when

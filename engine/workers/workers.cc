@@ -117,14 +117,17 @@ NodeMemory node_memory(int node) {
             int64_t(starpu_memory_get_total(unsigned(node)))};
 }
 
-int64_t tile_bytes_on_gpus(const Machine& machine) {
-    const Where where = settings().where;
-    if (where == Where::cpu || where == Where::anywhere) return 0;
+int64_t memory_of_gpus(const Machine& machine) {
     int64_t least = INT64_MAX;
     for (const MemoryNode& node : machine.nodes)
         if (node.kind == NodeKind::gpu) least = std::min(least, node.bytes);
-    if (least == INT64_MAX) return 0;
-    return least / 10 * 9;  // StarPU rounds sizes up and keeps freed blocks
+    return least == INT64_MAX ? 0 : least;
+}
+
+int64_t tile_bytes_on_gpus(const Machine& machine) {
+    const Where where = settings().where;
+    if (where == Where::cpu || where == Where::anywhere) return 0;
+    return memory_of_gpus(machine) / 10 * 9;  // StarPU rounds sizes up and keeps freed blocks
 }
 
 int64_t bytes_moved() {

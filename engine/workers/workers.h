@@ -34,8 +34,9 @@ struct NodeMemory {
     int64_t used, limit;  // bytes; memory kept for reuse counts as used
 };
 NodeMemory node_memory(int node);
-// Bytes of GPU memory for tiles that count in no budget, if GPUs run the tasks. All GPUs may hold
-// the same tiles, so only the smallest counts.
+// Bytes of the smallest GPU's memory for tiles; 0 without GPUs. All GPUs may hold the same tiles.
+int64_t memory_of_gpus(const Machine& machine);
+// Those that count in no budget, if GPUs run the tasks.
 int64_t tile_bytes_on_gpus(const Machine& machine);
 int64_t bytes_moved();  // between nodes, so far
 

@@ -222,6 +222,13 @@ private:
     cudaEvent_t events_[2] = {};
 };
 
+// Whether a CUDA graph records the call.
+bool is_recorded(const KernelCall& call) {
+    auto status = cudaStreamCaptureStatusNone;
+    cudaStreamIsCapturing(stream_of(call), &status);
+    return status != cudaStreamCaptureStatusNone;
+}
+
 // The number of the fastest algorithm; the first unless another is clearly faster. -1 if there is
 // no memory for results, which must not go to c if the call adds to it.
 int fastest(const KernelCall& call, const Operands& o, const Matmul& matmul) {
@@ -300,6 +307,10 @@ Matmul* find_matmul(const KernelCall& call, const Operands& o, bool fused) {
     const Key key = key_of(call, o, fused);
     const auto known = matmuls.find(key);
     if (known != matmuls.end()) return &known->second;
+    if (is_recorded(call)) {
+        call.fail("a product of a new shape cannot be measured while a CUDA graph is recorded");
+        return nullptr;
+    }
     Matmul& matmul = matmuls[key];
     matmul.fused = fused && key.p.epilogue != 0;
     if (describe(call, key, matmul.fused, o.bias, o.aux, matmul) && propose(call, key, matmul))

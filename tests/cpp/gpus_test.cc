@@ -218,6 +218,30 @@ TEST_CASE("groups keep the order of dependencies, and every temporary dies after
     }
 }
 
+TEST_CASE("what lasts counts beside all temporaries in the memory of a GPU") {
+    const auto tile = [](int64_t megabytes) {
+        const Tensor one(Grid::whole({megabytes << 18}), Dtype::f32);
+        return one.tile(0);
+    };
+    const TilePtr weight = tile(1), state = tile(8), activation = tile(4), gradient = tile(2);
+    const auto group = [](int16_t gpu, std::vector<TilePtr> tiles, std::vector<TilePtr> dying) {
+        TaskGroup out;
+        out.gpu = gpu, out.tiles = std::move(tiles), out.dies_after = std::move(dying);
+        return out;
+    };
+    const int64_t megabyte = 1 << 20;
+    std::vector<TaskGroup> step = {group(0, {weight, activation}, {}),
+                                   group(0, {weight, activation, gradient}, {activation}),
+                                   group(0, {weight, state, gradient}, {gradient})};
+    // The state is there from the second run on. The activation dies when the last group, whose
+    // tiles are allocated before, begins.
+    CHECK(peak_on_a_gpu(step) / megabyte == 15);
+    step.push_back(group(1, {state}, {}));
+    CHECK(peak_on_a_gpu(step) / megabyte == 15);
+    step.push_back(group(-1, {tile(100)}, {}));  // not on a GPU
+    CHECK(peak_on_a_gpu(step) / megabyte == 15);
+}
+
 TEST_CASE("short tasks on CPU workers form groups that are not too long") {
     const Session session;
     Step step(4, 5);

@@ -85,6 +85,11 @@ inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, 
     return cudaSuccess;
 }
 
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
+inline cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+    *status = cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
     std::memset(to, value, bytes);
     return cudaSuccess;

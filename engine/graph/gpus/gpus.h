@@ -52,8 +52,8 @@ struct GroupLimits {
 // temporaries, the smallest ones, that keep their memory between runs instead of dying, because
 // StarPU runs two tasks to free the memory of one.
 std::vector<TaskGroup> group_tasks(Program& program, const GroupLimits& limits, int64_t kept);
-// The most bytes that the groups need on one GPU, if the tiles of a group are allocated while the
-// one before still runs.
+// The most bytes that the groups need on one GPU, in a later run than the first, if the tiles of a
+// group are allocated while the one before still runs.
 int64_t peak_on_a_gpu(const std::vector<TaskGroup>& groups);
 
 }  // namespace nn

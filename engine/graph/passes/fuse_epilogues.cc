@@ -137,12 +137,12 @@ private:
     }
 
     // The handle of a tile that the task also uses from now on; it may read it already.
-    static int8_t add_tile(Task& task, const TilePtr& tile, Mode mode) {
+    static int16_t add_tile(Task& task, const TilePtr& tile, Mode mode) {
         for (int handle = 0; handle < task.handles; ++handle)
-            if (task.tiles[handle] == tile) return int8_t(handle);
+            if (task.tiles[handle] == tile) return int16_t(handle);
         task.arg.bytes += float(tile->bytes);
         task.add_tile(tile, mode);
-        return int8_t(task.handles - 1);
+        return int16_t(task.handles - 1);
     }
 
     Program& program_;

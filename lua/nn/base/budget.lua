@@ -24,8 +24,8 @@ local M = {activation_choice = "auto"}
 --- seconds that workers were without a task meanwhile, summed over the workers; `ram_tier`: {used,
 --- read, written, busy} of nn.memory_tiers{gpu}: bytes in RAM that do not fit on the GPU, bytes
 --- copied to it and back, and seconds with a copy under way; `slots`: memory of planned functions
---- (nn.memory_tiers); `limited_plans`: how often plan_seconds ended a search; `resident`,
---- `resident_peak`: RAM of the process, now and at most so far.
+--- (nn.memory_tiers); `limited_plans`: how often plan_seconds ended the search for a plan that is
+--- used; `resident`, `resident_peak`: RAM of the process, now and at most so far.
 ---     nn.memory().budget > 0, nn.memory().nodes[1].name  --> true, "RAM"
 function M.memory()
   local m, out = ffi.new "nn_memory_info_t", {nodes = {}, gpus = {}}
@@ -120,8 +120,9 @@ end
 --- function that takes more than 0.2 s on one core measures the disks, for about a second and with
 --- up to 512 MB of each.
 --- disk_in_ram: the folder may be in RAM (tmpfs, ramfs), for tests.
---- plan_seconds: the most seconds of the search for a plan, 4 by default; then the best plan so far
---- is used; 0: no limit. So the plan can depend on the speed of the machine, but results do not.
+--- plan_seconds: the most seconds of the search for a plan, 4 by default, and of all trials of
+--- what to recompute; then the best plan so far is used; 0: no limit. So the plan can depend on the
+--- speed of the machine, but results do not.
 --- Nothing remains of the file when the process ends. Errors: a folder that cannot be created or
 --- written, that is in RAM, or is given twice; tensors are on the disk already.
 ---     nn.memory_tiers {ram = "4GB", disk = "/var/tmp"}

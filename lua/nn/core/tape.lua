@@ -188,8 +188,9 @@ local function leaf_grad(x)
   return x.grad
 end
 
--- before + g, in place if nothing else references `before`.
+-- before + g, in f32 if both are bf16, and in place if nothing else references `before`.
 local function sum(before, is_owned, g)
+  if before.dtype == "bf16" and g.dtype == "bf16" then before, is_owned = before:to "f32", true end
   return is_owned and before.dtype == g.dtype and before:add_(g) or before + g
 end
 

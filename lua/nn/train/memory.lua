@@ -60,10 +60,10 @@ function M.use_disk(memory, ram)
                        plan_seconds = memory.plan_seconds}
 end
 
---- nn.use_memory(cfg) sets the GPUs and the precision of f32 products on them, the memory budget or
---- the tiers of nn.memory_tiers, and the choice of nn.activations, from the settings of
---- nn.memory_fields. Call it before creating tensors. Errors: as nn.devices and nn.memory_tiers;
---- memory.ram or memory.disk_rate without memory.disk.
+--- nn.use_memory(cfg) sets the GPUs, CUDA graphs and the precision of f32 products on them, the
+--- memory budget or the tiers of nn.memory_tiers, and the choice of nn.activations, from the
+--- settings of nn.memory_fields. Call it before creating tensors. Errors: as nn.devices and
+--- nn.memory_tiers; memory.ram or memory.disk_rate without memory.disk.
 ---     nn.use_memory(nn.config({nn.memory_fields()}, {}))
 function M.use_memory(cfg)
   for name in pairs(M.memory_fields()) do

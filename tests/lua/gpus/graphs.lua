@@ -45,12 +45,16 @@ end)
 
 emulated.case("graphs give the CPU's bits with random delays, streams, eviction and a profile",
               function()
-  for i = 1, 2 do same_as_cpu(("gpus=2 delays=%d"):format(seed + i), "steps=4", "streams=" .. i) end
+  local function launched(...)
+    local counts = same_as_cpu(...)
+    t.check(counts.cudaGraphLaunch > 0, "no graph was started")
+    return counts
+  end
+  for i = 1, 2 do launched(("gpus=2 delays=%d"):format(seed + i), "steps=4", "streams=" .. i) end
   local large = "embd=256 layers=4 vocab=300 steps=4 tokens=0"
-  local counts = same_as_cpu("gpus=1", large, "memory=67108864")
-  t.check(counts.cudaGraphLaunch > 0 and counts.cudaGraphExecUpdate > 0)
-  same_as_cpu("gpus=1", "steps=4", "profile=1")
-  same_as_cpu("gpus=1", "steps=4 tile=256 dtype=bf16 gradients=bf16")
+  t.check(launched("gpus=1", large, "memory=67108864").cudaGraphExecUpdate > 0)
+  launched("gpus=1", "steps=8", "profile=2")       -- while one is on, tasks are not in groups
+  launched("gpus=1", "steps=4 tile=256 dtype=bf16 gradients=bf16")
 end)
 
 emulated.case("a graph that does not change is started as it is", function()
@@ -68,7 +72,7 @@ emulated.case("a graph that does not change is started as it is", function()
           ("%g of %g graphs were recorded in a step"):format(recorded, launched))
 end)
 
--- The graph functions that fail -> how often each is called.
+-- Functions whose failure makes a group run without a graph.
 local refusals = {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate",
                   "cudaGraphLaunch"}
 emulated.case("where CUDA refuses a graph, its kernels start one by one, with a message", function()
@@ -80,6 +84,18 @@ emulated.case("where CUDA refuses a graph, its kernels start one by one, with a 
     local message = "^nnlua: a group of kernels runs without a CUDA graph: %s: [^\n]+\n$"
     t.check(errors:find(message:format(name)), description .. ": " .. errors)
   end
+  -- The last kernels are recorded, those of a step's updates; or they are of eager tasks.
+  local refused = 0
+  for i = 1, 40 do
+    local description = ("gpus=1 fail=start_kernel:%d:900"):format(counts.start_kernel - 5 * i)
+    local status, output, errors = emulated.train(description, "steps=4 graphs=1", base)
+    local is_recorded = errors:find "^nnlua: a group of kernels runs without .- a kernel: [^\n]+\n$"
+    t.check(status == (is_recorded and 0 or 1) and errors:find "^[^\n]+\n$", errors)
+    t.check(output == expected("steps=4"):sub(1, #output), "wrong values")
+    refused = refused + (is_recorded and 1 or 0)
+    if refused == 2 then break end
+  end
+  t.same(refused, 2)
   -- An update that is not possible only costs a new graph.
   local call = math.random(counts.cudaGraphExecUpdate)
   local _, errors = same_as_cpu(("gpus=1 fail=cudaGraphExecUpdate:%d:910"):format(call), "steps=4")
@@ -97,6 +113,34 @@ emulated.case("a kernel that fails within a graph ends the run with one error", 
             description .. ": " .. errors)
     t.check(output == expected("steps=4"):sub(1, #output), "wrong values")
   end
+end)
+
+emulated.case("a compiled function may be dropped while another one runs", function()
+  local script = base .. "/drop.lua"
+  require("nn.io.files").write(script, [[
+    local nn = require "nn"
+    nn.devices {cuda_graphs = true}
+    local function new(k) return nn.compile(function(x) return ((x * k):exp() + x):sum() end) end
+    local x, kept, sums = nn.arange(64):to "f32" / 64, new(1), {}
+    for i = 1, 40 do
+      local other = new(i % 3)
+      for _ = 1, 4 do sums[#sums + 1] = other(x) end
+      sums[#sums + 1] = kept(x)
+      other = nil
+      collectgarbage()
+    end
+    for i, sum in ipairs(sums) do io.write(("%.9g"):format(sum:item()), "\n") end
+  ]])
+  local function output(environment)
+    local status, out = t.shell(("%s timeout 60 $NNLUA %s 2>&1"):format(environment, script))
+    t.same(status, 0, out)
+    return out
+  end
+  local on_cpu = output(emulated.none)
+  t.same(output(emulated.devices("gpus=1 delays=" .. seed, base)), on_cpu)
+  local counts = emulated.counts(base)
+  t.check(counts.cudaGraphLaunch > 0, "no graph was started")
+  t.same(counts.cudaGraphExecDestroy, counts.cudaGraphInstantiate)
 end)
 
 emulated.case("wrong data is reported by a graph as by single kernels", function()

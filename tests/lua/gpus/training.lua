@@ -115,11 +115,18 @@ case("what exceeds a GPU without a plan or a chosen limit is refused with advice
   local words = "embd=768 heads=12 vocab=300 batch=2 steps=1 eager=0 tokens=0 layers="
   for gpus, more in pairs {[1] = "7", [2] = "10"} do
     local status, _, errors = run(("gpus=%d memory=640"):format(gpus), words .. more)
-    local message = gpus == 1 and "take %d+ MB of the GPU's memory, which has %d+ MB for them; "
+    local message = gpus == 1 and "take %d+ MB of the GPU's memory, which has %d+ MB for them; .-"
       .. "keep in RAM what does not fit, by nn.memory_tiers{gpu=%d+e6}"
-      or "take %d+ MB on one of 2 GPUs, which has %d+ MB for them; start one process for each GPU"
+      or "take %d+ MB on one of 2 GPUs, which has %d+ MB for them; .-start one process for each GPU"
     t.check(status == 1 and errors:find(message) and errors:find "^nnlua: [^\n]+\n$", errors)
   end
+  -- Here activations exceed the memory, so recomputing some of them helps. Only if all activations
+  -- and the optimizer's state count together, which are first used apart.
+  words = "embd=384 heads=4 layers=8 vocab=300 batch=64 context=32 tile=4096 steps=1 eager=0 "
+    .. "tokens=0"
+  local status, _, errors = run("gpus=1 memory=640", words .. " keep=1")
+  t.check(status == 1 and errors:find "use a smaller batch or nn.activations \"recompute\"", errors)
+  same_as_cpu("gpus=1 memory=640", words)
 end)
 
 case("temporaries that fit on a GPU take nothing of the budget for RAM", function()

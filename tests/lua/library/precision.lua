@@ -73,6 +73,18 @@ t.case("one product may compute a gradient in bf16, rounded once; sums stay f32"
   t.same(accumulated("bf16", 1).dtype, "bf16")
 end)
 
+t.case("several bf16 gradients of a weight are added in f32", function()
+  local w = nn.tensor({{1}}, {dtype = "bf16"})
+  w.requires_grad = true
+  local before = nn.gradient_dtype "bf16"
+  local function use(value) return nn.linear(nn.tensor({{value}}, {dtype = "bf16"}), w):sum() end
+  use(256):backward()
+  t.same({w.grad.dtype, w.grad:item()}, {"bf16", 256})
+  for _ = 1, 50 do (use(0.5) + use(0.5)):backward() end
+  nn.gradient_dtype(before)
+  t.same({w.grad.dtype, w.grad:item()}, {"f32", 306})
+end)
+
 t.case("optimizers take bf16 gradients, and train as with f32", function()
   for _, name in ipairs {"AdamW", "Adam", "SGD", "RMSprop", "Adagrad", "Lion"} do
     local function train(dtype, compiled)
@@ -176,8 +188,8 @@ local function words(path)
   files.write(path, table.concat(out, " "))
 end
 
--- The losses of 200 steps of the recipe's Shakespeare setting. gradients: their dtype, on one worker,
--- for which the tokens of a step are one tile; or nil.
+-- The losses of 200 steps of the recipe's Shakespeare setting. gradients: their dtype, on one
+-- worker, for which the tokens of a step are one tile; or nil.
 local function losses(folder, dtype, text, rounding, gradients)
   local name = ("%s-%s%s"):format(dtype, rounding, gradients or "")
   local status, output = t.shell(([[cd %s

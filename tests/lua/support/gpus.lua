@@ -1,7 +1,7 @@
 -- Trains a small GPT-2 and generates text, for tests/lua/gpus/training.lua. Prints the results of
 -- every step, a checksum of every parameter and moment, and the generated tokens: none may depend
 -- on devices. Arguments: NAME=VALUE; report=1 prints the memory and the transfers of GPUs,
--- profile=1 the profile of the steps, on standard error.
+-- profile=1 the profile of the steps, on standard error; profile=2 takes one of every second step.
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
 package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
@@ -11,7 +11,7 @@ local cfg = {where = "auto", cpus = 0, gpus = -1, memory = 0, streams = 0, graph
              scheduler = "", layers = 2, embd = 64, heads = 2, context = 32, vocab = 101, batch = 8,
              tile = 64, accum = 1, dropout = 0.1, dtype = "f32", gradients = "f32", steps = 3,
              eager = 1, tokens = 4, profile = 0, report = 0, ram = 0, disk = ".", slots = 0,
-             budget = 0}
+             budget = 0, keep = 0}
 for _, word in ipairs(arg) do
   local name, value = word:match "^(%w+)=(.*)$"
   cfg[name] = type(cfg[name]) == "number" and tonumber(value) or value
@@ -30,8 +30,8 @@ elseif cfg.slots > 0 then
 end
 if cfg.budget > 0 then
   nn.memory_budget(cfg.budget)
-  nn.activations "keep"
 end
+if cfg.budget > 0 or cfg.keep > 0 then nn.activations "keep" end
 nn.tiles {tokens = cfg.tile, vocab = 40}
 nn.seed(1)
 local model = GPT2 {layers = cfg.layers, heads = cfg.heads, embd = cfg.embd, vocab = cfg.vocab,
@@ -50,12 +50,15 @@ local function tokens()
 end
 local function train()
   for i = 1, cfg.steps do
-    local loss, norm = (i <= cfg.eager and eager or compiled)(tokens(), tokens())
-    print(("step %d %.17g %.17g"):format(i, loss:item(), norm:item()))
-    io.flush()
+    local function step()
+      local loss, norm = (i <= cfg.eager and eager or compiled)(tokens(), tokens())
+      print(("step %d %.17g %.17g"):format(i, loss:item(), norm:item()))
+      io.flush()
+    end
+    if cfg.profile == 2 and i % 2 == 0 then nn.profile(step) else step() end
   end
 end
-if cfg.profile > 0 then io.stderr:write(tostring(nn.profile(train)), "\n") else train() end
+if cfg.profile == 1 then io.stderr:write(tostring(nn.profile(train)), "\n") else train() end
 
 checksums.print_all(model, optim)
 if cfg.tokens > 0 then

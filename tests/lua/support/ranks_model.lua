@@ -6,13 +6,14 @@ package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. 
 local checksums = require "checksums"
 local given = {shards = "1", steps = "3", accum = "1", batch = "8", clip = "1", fail = "",
                shard = "optimizer", dtype = "f32", layers = "2", embd = "64", ram = "0",
-               disk = "", slots = "0", optim = "AdamW"}
+               disk = "", slots = "0", optim = "AdamW", graphs = "0"}
 for _, word in ipairs(arg) do
   local name, value = word:match "^(%w+)=(.*)$"
   given[name] = value
 end
 
 io.stdout:setvbuf "line"
+nn.devices {cuda_graphs = given.graphs ~= "0"}
 local slots = given.slots ~= "0" and tonumber(given.slots) or nil
 if given.disk ~= "" then
   nn.memory_tiers {gpu = slots, ram = tonumber(given.ram), disk = given.disk, disk_in_ram = true}
