@@ -139,7 +139,7 @@ int64_t all_bytes(const Recomputation& recomputation) {
 // the one that needs the least of it; none if recomputation cannot help.
 size_t fastest(const Trials& trials) {
     constexpr double share_of_first = 0.3, share_of_others = 0.1;  // of the time for a search
-    constexpr int halvings = 5;
+    constexpr int bisections = 5;
     const auto kept = trials.with(0);
     if (!needs_plan(*kept) && !trials.program.is_plan) return 0;
     Trial least = [&] {
@@ -160,7 +160,7 @@ size_t fastest(const Trials& trials) {
     if (try_count(all)) {
         // The time falls until tasks take all of it. Then each option adds its own time.
         size_t too_few = 0, enough = all;
-        for (int i = 0; i < halvings && enough - too_few > 1; ++i) {
+        for (int i = 0; i < bisections && enough - too_few > 1; ++i) {
             const size_t middle = (too_few + enough) / 2;
             (try_count(middle) ? enough : too_few) = middle;
         }

@@ -297,14 +297,13 @@ GraphUse begin_graph_on_gpu(GpuGraph& graph, const TaskArg* const* args, int cou
                             const Operands* operands) {
     Launch& launch = *this_worker().current;
     const cudaStream_t stream = starpu_cuda_get_local_stream();
-    const GpuGraph::Use use = graph.use_for(args, count, operands);
-    if (use == GpuGraph::Use::nothing) return GraphUse::none;
+    if (!graph.prepare(args, count, operands)) return GraphUse::none;
     launch.faults = graph.faults();
-    if (use == GpuGraph::Use::record) {
-        if (graph.begin_recording(stream)) return GraphUse::recording;
-    } else {
+    if (graph.is_up_to_date()) {
         for (int i = 0; i < count; ++i) note_kernel(launch, args[i]);
         if (graph.launch(stream)) return GraphUse::launched;
+    } else if (graph.begin_recording(stream)) {
+        return GraphUse::recording;
     }
     use_own_faults(launch);
     return GraphUse::none;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <mutex>
 #include <set>
+#include <utility>
 
 namespace nn {
 namespace {
@@ -41,11 +42,15 @@ GpuGraph::~GpuGraph() {
     drop();
 }
 
-void GpuGraph::drop() {
+void GpuGraph::destroy_exec() {
     if (exec_) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(exec_));
+    exec_ = nullptr;
+}
+
+void GpuGraph::drop() {
+    destroy_exec();
     if (faults_) cudaFreeHost(faults_);
-    exec_ = nullptr, faults_ = nullptr, runs_ = 0, refused_ = false;
-    recorded_.clear();
+    faults_ = nullptr, has_run_ = refused_ = false;
 }
 
 bool GpuGraph::refuse(const char* what, const char* reason) {
@@ -62,22 +67,20 @@ bool GpuGraph::refuse(const char* call, int status) {
     return refuse(call, cudaGetErrorString(cudaError_t(status)));
 }
 
-GpuGraph::Use GpuGraph::use_for(const TaskArg* const* args, int count, const Operands* operands) {
-    if (refused_ || runs_++ == 0) return Use::nothing;
+bool GpuGraph::prepare(const TaskArg* const* args, int count, const Operands* operands) {
+    if (refused_ || !std::exchange(has_run_, true)) return false;
     now_.clear();
     for (int i = 0; i < count; ++i) {
         append(now_, operands[i].data(), args[i]->operands * sizeof(void*));
         append(now_, args[i]->params, args[i]->kernel->params_size);
     }
-    if (exec_ && now_ == recorded_) return Use::launch;
-    if (!faults_) {
-        void* memory = nullptr;
-        const cudaError_t status =
-            cudaHostAlloc(&memory, size_t(count) * sizeof(Fault), cudaHostAllocPortable);
-        if (status != cudaSuccess) return refuse("cudaHostAlloc", status), Use::nothing;
-        faults_ = static_cast<Fault*>(memory);
-    }
-    return Use::record;
+    if (faults_) return true;
+    void* memory = nullptr;
+    const cudaError_t status =
+        cudaHostAlloc(&memory, size_t(count) * sizeof(Fault), cudaHostAllocPortable);
+    if (status != cudaSuccess) return refuse("cudaHostAlloc", status);
+    faults_ = static_cast<Fault*>(memory);
+    return true;
 }
 
 bool GpuGraph::begin_recording(void* stream) {
@@ -98,24 +101,17 @@ bool GpuGraph::end_recording(void* stream, const std::string& error_of_kernels) 
     return good;
 }
 
-// Kernels of the same functions in the same order differ in what an update can change.
 bool GpuGraph::update(void* graph) {
     const auto recorded = static_cast<cudaGraph_t>(graph);
     auto exec = static_cast<cudaGraphExec_t>(exec_);
-    recorded_.clear();
-    if (exec) {
-        cudaGraphExecUpdateResultInfo info{};
-        if (cudaGraphExecUpdate(exec, recorded, &info) == cudaSuccess) {
-            recorded_ = now_;
-            return true;
-        }
-        cudaGetLastError();
-        cudaGraphExecDestroy(exec);
-        exec_ = nullptr;
+    cudaGraphExecUpdateResultInfo info{};
+    if (!exec || cudaGraphExecUpdate(exec, recorded, &info) != cudaSuccess) {
+        cudaGetLastError();  // other kernels need another graph
+        destroy_exec();
+        const cudaError_t status = cudaGraphInstantiate(&exec, recorded, 0);
+        if (status != cudaSuccess) return refuse("cudaGraphInstantiate", status);
+        exec_ = exec;
     }
-    const cudaError_t status = cudaGraphInstantiate(&exec, recorded, 0);
-    if (status != cudaSuccess) return refuse("cudaGraphInstantiate", status);
-    exec_ = exec;
     recorded_ = now_;
     return true;
 }

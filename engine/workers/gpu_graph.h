@@ -26,14 +26,13 @@ public:
     ~GpuGraph();
     GpuGraph(const GpuGraph&) = delete;
 
-    enum class Use {
-        nothing,  // start the kernels one by one
-        record,   // start them between begin_recording() and end_recording()
-        launch    // call launch() instead of starting them
-    };
-    Use use_for(const TaskArg* const* args, int count, const Operands* operands);
-    // These return false if CUDA refuses, with a message on the terminal. Then no kernel has
-    // started, and the group runs without a graph from now on.
+    // Before each run, with its kernels. Returns false if they must be started one by one.
+    bool prepare(const TaskArg* const* args, int count, const Operands* operands);
+    // Whether launch() runs just these kernels. If not, start them between begin_recording() and
+    // end_recording(), and then call launch().
+    bool is_up_to_date() const { return exec_ && now_ == recorded_; }
+    // These return false if CUDA or a kernel refuses, with a message on the terminal. Then no
+    // kernel has started, and the group runs without a graph from now on.
     bool begin_recording(void* stream);
     bool end_recording(void* stream, const std::string& error_of_kernels);
     bool launch(void* stream);
@@ -48,11 +47,11 @@ private:
     bool refuse(const char* what, const char* reason);
     bool refuse(const char* call, int status);
     bool update(void* graph);
+    void destroy_exec();
 
     void* exec_ = nullptr;  // cudaGraphExec_t
     Fault* faults_ = nullptr;
-    int runs_ = 0;
-    bool refused_ = false;
+    bool has_run_ = false, refused_ = false;
     std::vector<unsigned char> recorded_, now_;  // operands and parameters of all kernels
 };
 

@@ -158,7 +158,7 @@ void run_on_worker(void* buffers[], const TaskArg* const* args, int count, bool 
     } catch (const std::exception& e) {
         return note_result(*args[0], e.what());
     }
-    if (!graph || !gpu || !start_as_graph(buffers, args, count, *graph)) {
+    if (!graph || !start_as_graph(buffers, args, count, *graph)) {
         const auto [error, failed] = run_all_kernels(buffers, args, count, gpu);
         if (!error.empty()) return note_result(*args[failed], error);
     }

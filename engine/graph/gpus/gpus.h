@@ -38,7 +38,7 @@ struct TaskGroup {
     std::vector<TaskArg> args;    // of each task, with buffers numbered in `tiles`
     TaskArg all;                  // for messages and profiles: the first, with the sums of all
     std::vector<TilePtr> dies_after;
-    std::shared_ptr<GpuGraph> graph;  // of its kernels, if they are started as one
+    std::shared_ptr<GpuGraph> graph;  // of its kernels, for sessions with CUDA graphs
 };
 // Of a group of several tasks.
 struct GroupLimits {

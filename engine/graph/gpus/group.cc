@@ -173,9 +173,11 @@ int64_t peak_on_a_gpu(const std::vector<TaskGroup>& groups) {
         for (const TilePtr& tile : group.tiles)
             if (own.tiles.insert(tile.get()).second) own.bytes += int64_t(arena_bytes(tile->bytes));
         if (group.gpu >= 0) most = std::max(most, own.bytes);
-        for (const TilePtr& tile : last ? last->dies_after : std::vector<TilePtr>())
+        for (size_t i = 0; last && i < last->dies_after.size(); ++i) {
+            const Tile* const tile = last->dies_after[i].get();
             for (auto& [number, gpu] : gpus)
-                if (gpu.tiles.erase(tile.get())) gpu.bytes -= int64_t(arena_bytes(tile->bytes));
+                if (gpu.tiles.erase(tile)) gpu.bytes -= int64_t(arena_bytes(tile->bytes));
+        }
         last = &group;
     };
     for (int time = 0; time < 2; ++time)  // what lasts is there from the second run on
