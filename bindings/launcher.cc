@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <sstream>
 #include <vector>
 
 #include "engine/base/clock.h"
@@ -80,6 +82,17 @@ std::vector<std::string> arguments_of_mpirun(const RanksWanted& wanted) {
     return out;
 }
 
+// mpirun may end with a status alone if it cannot start a process on a host. Rank 0 may also have
+// printed an error and not have reached this launcher.
+void explain_end_before_ranks(const std::string& hosts, int status) {
+    std::fprintf(
+        stderr,
+        "nnlua: mpirun ended with status %d, and no rank reported to this launcher. If no other "
+        "message says why: each of the hosts (%s) must accept `ssh HOST true` without a password "
+        "or prompt, and have nnlua and OpenMPI at the same paths as this one.\n",
+        status, hosts.c_str());
+}
+
 int wait_for_child(pid_t pid, RankWatch* watch) {
     int status = 0;
     double lost_for = 0;
@@ -102,6 +115,27 @@ int wait_for_child(pid_t pid, RankWatch* watch) {
     }
     if (stops > 0) return 128 + first_stop;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// The words reach mpirun and ssh, which would take one that begins with "-" as an option.
+void check(const RanksWanted& wanted) {
+    const std::string& number = wanted.number;
+    const bool is_number = !number.empty() && number.size() <= 5 &&
+                           number.find_first_not_of("0123456789") == number.npos;
+    if (!is_number || std::stoi(number) < 1 || std::stoi(number) > 65535)
+        fail("--ranks is '%s'; a number from 1 to 65535 is needed", number.c_str());
+    if (wanted.hosts.empty()) return;
+    std::istringstream hosts(wanted.hosts + ",");
+    for (std::string host; std::getline(hosts, host, ',');) {
+        const bool is_name = std::all_of(host.begin(), host.end(), [](unsigned char c) {
+            return c < 128 && (std::isalnum(c) || std::strchr("._:-", c));
+        });
+        if (host.empty() || host[0] == '-' || !is_name)
+            fail(
+                "--hosts is '%s', in which '%s' is not a host name; use letters, digits, '.', '_', "
+                "':' and '-', and do not begin with '-'",
+                wanted.hosts.c_str(), host.c_str());
+    }
 }
 
 // The arguments without --ranks and --hosts.
@@ -145,10 +179,7 @@ void leave_ranks() {
 
 int launch_ranks(const RanksWanted& wanted, int argc, char** argv_of_this) {
     const std::vector<std::string> command = command_of(argc, argv_of_this);
-    char* end = nullptr;
-    const long number = std::strtol(wanted.number.c_str(), &end, 10);
-    if (wanted.number.empty() || *end || number < 1 || number > 65535)
-        fail("--ranks is '%s'; a number from 1 to 65535 is needed", wanted.number.c_str());
+    check(wanted);
     transport::check_installed(is_installed("mpirun"));
     if (!isatty(STDOUT_FILENO))
         setenv("NNLUA_RANKS_OUTPUT", "file", 1);  // lua/nn/base/terminal.lua
@@ -173,7 +204,10 @@ int launch_ranks(const RanksWanted& wanted, int argc, char** argv_of_this) {
     child = pid;
     for (int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, on_stop);
     for (int signal : {SIGUSR1, SIGUSR2}) handle(signal, on_save);
-    return wait_for_child(pid, &watch);
+    const int status = wait_for_child(pid, &watch);
+    if (status != 0 && stops == 0 && !wanted.hosts.empty() && !watch.has_met_rank())
+        explain_end_before_ranks(wanted.hosts, status);
+    return status;
 }
 
 }  // namespace nn

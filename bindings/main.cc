@@ -38,7 +38,9 @@ const char* const usage =
     "usage: nnlua [options] [script [arguments]]\n"
     "  nnlua                  an interactive session\n"
     "  nnlua SCRIPT ARGS      run a script; '-' is standard input; recipes/NAME.lua is one of\n"
-    "                         nnlua's own recipes unless this folder has one\n"
+    "                         nnlua's own recipes unless this folder has one. A module such as\n"
+    "                         models.gpt2, models/gpt2.lua, comes from this folder, else from\n"
+    "                         the script's, LUA_PATH, nnlua; nn and nn.* always from nnlua\n"
     "  -e CODE                run CODE\n"
     "  -i                     start a session after the script or -e\n"
     "  -l NAME                require NAME first\n"
@@ -208,33 +210,39 @@ int exit_program(lua_State* L) {
     std::exit(code);
 }
 
-// Sets Lua up. package.loaded["nn.host"] is the library's interface to this program.
-const char* const setup = R"(
-    local host, root, exit = ...
-    local own = root .. "/lua/?.lua;" .. root .. "/lua/?/init.lua;" .. root .. "/?.lua;"
-    package.path = own .. package.path
-    host.root = root
-    package.loaded["nn.host"] = host
-    os.exit = exit)";
-
-void open_state(int argc, char** argv, int script) {
+// Runs lua/start.lua. package.loaded["nn.host"] is the library's interface to this program.
+int open_state(int argc, char** argv, int script, bool is_session) {
     lua_State* L = state = luaL_newstate();
+    lua_pushboolean(L, 1);  // start.lua adds LUA_PATH and LUA_CPATH
+    lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV");
     luaL_openlibs(L);
-    luaL_loadstring(L, setup);
-    const luaL_Reg functions[] = {
-        {"watch", watch}, {"unwatch", unwatch}, {"damaged", damaged}, {nullptr, nullptr}};
-    lua_newtable(L);
-    luaL_register(L, nullptr, functions);
-    nn::add_signal_functions(L);
-    lua_pushstring(L, library_root().c_str());
-    lua_pushcfunction(L, exit_program);
-    lua_call(L, 3, 0);
     lua_newtable(L);
     for (int i = 0; i < argc; ++i) {
         lua_pushstring(L, argv[i]);
         lua_rawseti(L, -2, i - script);
     }
     lua_setglobal(L, "arg");
+    const std::string root = library_root(), file = root + "/lua/start.lua";
+    if (luaL_loadfile(L, file.c_str()) != 0)
+        return report(
+            nn::format("%s; NNLUA_PATH must be nnlua's folder", lua_tostring(L, -1)).c_str());
+    const luaL_Reg functions[] = {
+        {"watch", watch}, {"unwatch", unwatch}, {"damaged", damaged}, {nullptr, nullptr}};
+    lua_newtable(L);
+    luaL_register(L, nullptr, functions);
+    nn::add_signal_functions(L);
+    lua_pushstring(L, root.c_str());
+    lua_pushcfunction(L, exit_program);
+    lua_newtable(L);
+    lua_pushliteral(L, NN_CJSON);
+    lua_setfield(L, -2, "cjson");
+    std::error_code ignored;
+    const bool is_in_root = std::filesystem::equivalent(".", root, ignored);
+    lua_pushstring(L, is_in_root ? root.c_str() : ".");
+    lua_setfield(L, -2, "here");
+    lua_pushboolean(L, is_session);
+    lua_setfield(L, -2, "is_session");
+    return call(L, 4);
 }
 
 int run_text(lua_State* L, const std::string& text, const char* name) {
@@ -303,7 +311,7 @@ int parse(int argc, char** argv, Options* options) {
             options->actions.push_back(
                 {"require('nn'); require('nn.help.reference').write()", "=--doc"});
         else if (option == "--ranks" || option == "--hosts") {
-            if (i + 1 == argc) return complain(option + " needs an argument");
+            if (i + 1 == argc || !*argv[i + 1]) return complain(option + " needs an argument");
             (option == "--ranks" ? options->ranks.number : options->ranks.hosts) = argv[++i];
         } else if (option == "-e" || option == "-l") {
             if (i + 1 == argc) return complain(option + " needs an argument");
@@ -354,7 +362,8 @@ int run(int argc, char** argv) {
         script = script_file(argv[options.script]);
         argv[options.script] = script.data();
     }
-    open_state(argc, argv, options.script ? options.script : argc);
+    const int first = options.script ? options.script : argc;
+    if (const int code = open_state(argc, argv, first, options.is_session())) return code;
     nn::raise_signals_in(state, nn::format("@%s/lua/", library_root().c_str()));
     nn::install_signal_handlers();
     nn::show_progress();

@@ -4,8 +4,10 @@
 #include "engine/base/interrupts.h"
 #include "engine/graph/context.h"
 #include "engine/graph/recording.h"
+#include "engine/graph/scalars.h"
 #include "engine/graph/sink.h"
 #include "engine/machine/description.h"
+#include "engine/machine/host.h"
 #include "engine/machine/memory_limit.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
@@ -44,6 +46,13 @@ Value value_of(const nn_value& v) {
             break;
     }
     return out;
+}
+
+ScalarOperand operand_of(const nn_value* v, const char* what) {
+    const Value value = value_of(given(v, what));
+    if (value.kind != Value::number && value.kind != Value::scalar)
+        fail("%s of a computed scalar is neither a number nor a scalar", what);
+    return {value.number_value, value.kind == Value::scalar ? value.scalar_id : -1};
 }
 
 // Checks that `data` has room for exactly the elements of the tensor, which it returns.
@@ -86,6 +95,14 @@ int nn_workers(int32_t* cpus, int32_t* gpus) {
     return guard([&] {
         given(cpus, "cpus"), given(gpus, "gpus");
         *cpus = cpu_workers(), *gpus = nn::gpus();
+    });
+}
+
+int nn_host_limits(int32_t* cores, const char** why, const char** problem) {
+    return guard([&] {
+        given(cores, "cores"), given(why, "why"), given(problem, "gpu_problem");
+        *cores = core_limit().cores, *why = core_limit().why.c_str();
+        *problem = gpu_problem().c_str();
     });
 }
 
@@ -137,6 +154,16 @@ int nn_read(const nn_ref* tensor, void* out, int64_t bytes) {
 
 int nn_write(const nn_ref* tensor, const void* in, int64_t bytes) {
     return guard_pending([&] { write_tensor(tensor_of_size(tensor, in, bytes, "write"), in); });
+}
+
+int nn_versions(const nn_ref* tensors, int32_t count, int64_t* versions) {
+    return guard([&] {
+        if (count < 0 || (count > 0 && (!tensors || !versions))) fail("versions: no tensors");
+        for (int32_t i = 0; i < count; ++i) {
+            versions[i] = 0;
+            if (tensors[i].index) versions[i] = tensor_of(tensors[i]).version();
+        }
+    });
 }
 
 int nn_cuts(const nn_ref* tensor, int32_t axis, int64_t* out, int32_t capacity, int32_t* count) {
@@ -252,10 +279,12 @@ int nn_record_shard(int32_t shard, int32_t shards) {
     return guard([&] { set_shard(shard, shards); });
 }
 
-int nn_record_loop(int32_t iterations) {
-    return guard([&] { iterations ? begin_loop(iterations) : end_loop(); });
-}
+int nn_record_loop(int32_t iterations) { return guard(begin_loop, iterations); }
 int nn_record_iteration(int32_t iteration) { return guard(set_iteration, iteration); }
+int nn_record_body(void) { return guard(begin_body); }
+int nn_record_loop_end(int32_t repeats, int32_t* done) {
+    return put(done, "done", end_loop, repeats != 0);
+}
 
 int nn_record_backward(int32_t begins) {
     return guard([&] { begins ? begin_backward() : end_backward(); });
@@ -269,9 +298,15 @@ int nn_scalar_set(int32_t scalar, double value) { return guard(set_scalar, scala
 int nn_scalar_get(int32_t scalar, double* value) {
     return put(value, "value", scalar_value, scalar);
 }
+int nn_scalar_computed(int32_t op, const nn_value* a, const nn_value* b, int32_t* scalar) {
+    return put(scalar, "scalar", [&] {
+        return computed_scalar(op > 0 && op < 127 ? char(op) : '\0', operand_of(a, "a"),
+                               operand_of(b, "b"));
+    });
+}
 int nn_scalar_add(int32_t scalar, double delta) {
     return guard([&] {
-        scalar_value(scalar);  // throws if it does not exist
+        set_scalar(scalar, scalar_value(scalar));  // throws if it cannot change
         sink().add_to_scalar(scalar, delta);
     });
 }

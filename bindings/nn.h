@@ -166,6 +166,9 @@ const char* nn_version(void);  // several lines: nnlua, LuaJIT, StarPU, BLAS, pr
 int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory,
                  int32_t streams, int32_t cuda_graphs);
 int nn_workers(int32_t* cpus, int32_t* gpus);
+// The cores that this process may use, and what decides that; why no GPU is used although there
+// seem to be some, or "".
+int nn_host_limits(int32_t* cores, const char** why, const char** gpu_problem);
 // Describes the machine for tilings and plans: "cpus=64 ram=512GB gpus=8 ...", or a file of such
 // settings; "" returns to the host.
 int nn_machine_describe(const char* text);
@@ -186,6 +189,8 @@ int nn_release(const nn_ref* ref);          // NULL and stale refs are ignored
 int nn_tensor_info_get(const nn_ref* tensor, nn_tensor_info* out);
 int nn_read(const nn_ref* tensor, void* out, int64_t bytes);  // row-major; waits
 int nn_write(const nn_ref* tensor, const void* in, int64_t bytes);
+// Of each tensor a number that grows whenever it is changed in place; 0 for those with index 0.
+int nn_versions(const nn_ref* tensors, int32_t count, int64_t* versions);
 // The cuts of an axis, from 0.
 int nn_cuts(const nn_ref* tensor, int32_t axis, int64_t* out, int32_t capacity, int32_t* count);
 // tile: sizes along the axes; 0: the whole axis.
@@ -226,13 +231,20 @@ int nn_program_info(const nn_ref* program, nn_program_info_t* out);
 int nn_record_microbatch(int32_t tiles);  // the next one begins; tiles: of its tokens
 // The following tasks belong to this shard of the batch, from 0; -1: to none.
 int nn_record_shard(int32_t shard, int32_t shards);
-int nn_record_loop(int32_t iterations);      // such a loop begins; 0: it ends
-int nn_record_iteration(int32_t iteration);  // of the following tasks, from 0; -1: all
-int nn_record_backward(int32_t begins);      // the tasks in between belong to a backward pass
+// A loop: the tasks of each iteration of its own, then twice those that all have. At the end, *done
+// is the number of iterations that are recorded: all, or two if the tasks differ or repeats is 0.
+int nn_record_loop(int32_t iterations);
+int nn_record_iteration(int32_t iteration);  // of the following tasks, from 0
+int nn_record_body(void);                    // the following tasks are those of all iterations
+int nn_record_loop_end(int32_t repeats, int32_t* done);
+int nn_record_backward(int32_t begins);  // the tasks in between belong to a backward pass
 int nn_scalar_new(double value, int32_t* scalar);
 int nn_scalar_free(int32_t scalar);
 int nn_scalar_set(int32_t scalar, double value);
 int nn_scalar_get(int32_t scalar, double* value);
+// A scalar that is computed at each read, by the operator '+', '-', '*', '/' or '^'. a and b: of
+// kind 1 or 4.
+int nn_scalar_computed(int32_t op, const nn_value* a, const nn_value* b, int32_t* scalar);
 int nn_scalar_add(int32_t scalar, double delta);  // while recording: at every replay, at this point
 // A file of a given size, written in the background: bytes, and tensors with their values at the
 // call. nn_file_close() makes it durable; releasing the file before it is done abandons it.

@@ -1,6 +1,7 @@
 // The C API of tokenizers.
 #include "bindings/nn_text.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "bindings/handles.h"
@@ -54,12 +55,7 @@ text::ModelSettings settings_of(const nn_token_model_t& model) {
 std::unique_ptr<text::Model> model_of(const nn_token_model_t& model) {
     auto vocabulary = vocabulary_of(model);
     text::ModelSettings settings = settings_of(model);
-    if (model.kind == 0) {
-        for (int byte = 0; settings.bytes && byte < 256; ++byte)
-            if (vocabulary->find(std::string(1, char(byte))) < 0)
-                fail("the vocabulary has no token for byte %d", byte);
-        return text::new_bpe(vocabulary, settings, merges_of(model));
-    }
+    if (model.kind == 0) return text::new_bpe(vocabulary, settings, merges_of(model));
     if (model.kind == 1) {
         const double* const scores = &given(model.scores, "scores");
         return text::new_unigram(vocabulary, settings, {scores, scores + model.tokens});
@@ -145,6 +141,15 @@ int nn_tokenizer_ids(const nn_ref* tokenizer, void* out, int32_t width) {
         if (!out && !ids.empty()) fail("out is NULL");
         if (width != 2 && width != 4) fail("ids of %d bytes; 2 or 4 are possible", width);
         width == 2 ? copy_ids<uint16_t>(ids, out) : copy_ids<uint32_t>(ids, out);
+    });
+}
+
+int nn_tokenizer_dropped(const nn_ref* tokenizer, char* text, int32_t room) {
+    return guard([&] {
+        const std::string& dropped = tokenizer_of(tokenizer).first_dropped();
+        if (room < 1) fail("room for %d bytes", room);
+        given(text, "text") = char(std::min(int(dropped.size()), room - 1));
+        std::memcpy(text + 1, dropped.data(), size_t(text[0]));
     });
 }
 

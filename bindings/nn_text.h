@@ -48,6 +48,9 @@ int nn_tokenizer_added(const nn_ref* tokenizer, const char* text, int64_t bytes,
 int nn_tokenizer_encode(const nn_ref* tokenizer, const char* text, int64_t bytes, int32_t special,
                         int64_t* count);
 int nn_tokenizer_ids(const nn_ref* tokenizer, void* out, int32_t width);
+// The first character or byte that nn_tokenizer_encode dropped because kind 0 has neither a token
+// for it nor an unknown one: text[0] is its number of bytes (0: none so far), which follow.
+int nn_tokenizer_dropped(const nn_ref* tokenizer, char* text, int32_t room);
 // Cuts a text into pieces, for training. Fails if the tokenizer's steps change the text. ends:
 // where each piece ends; *count: capacity in, number of pieces out.
 int nn_tokenizer_pieces(const nn_ref* tokenizer, const char* text, int64_t bytes, int64_t* ends,

@@ -113,8 +113,18 @@ void handle(int signal, void (*handler)(int), bool always = false) {
     sigfillset(&action.sa_mask);  // handlers do not interrupt each other
     for (int crash : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP})
         sigdelset(&action.sa_mask, crash);
-    action.sa_flags = SA_RESTART;
+    action.sa_flags = SA_RESTART | SA_ONSTACK;
     sigaction(signal, &action, nullptr);
+}
+
+// Products of oneDNN (seen in version 2.6.3) keep values below the stack pointer, beyond the 128
+// bytes that the system leaves alone. A handler on the same stack overwrites them, and the product
+// then writes anywhere. The main thread measures products, so its handlers have their own stack.
+void use_own_stack() {
+    static char memory[64 << 10];  // of which the registers of AVX-512 and AMX take 11 kB
+    stack_t own = {};
+    own.ss_sp = memory, own.ss_size = sizeof memory;
+    sigaltstack(&own, nullptr);
 }
 
 int push_last_signal(lua_State* L) {
@@ -151,6 +161,7 @@ void on_stop_of_ranks(int) { on_signal(SIGINT); }
 
 // All signals that would end the program by default, except SIGQUIT and those of a crash.
 void install_signal_handlers() {
+    use_own_stack();
     for (int signal : {SIGINT, SIGTERM}) handle(signal, on_signal, true);
     for (int signal : {SIGHUP, SIGXCPU, SIGPWR, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGSTKFLT})
         handle(signal, on_signal);

@@ -1,34 +1,16 @@
 #include "kernels/kept_choices.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
+#include "kernels/cache_files.h"
+
 namespace nn {
 namespace {
 
 namespace fs = std::filesystem;
-
-// While it exists, no other process has one for this file.
-class FileLock {
-public:
-    explicit FileLock(const fs::path& path)
-        : file_(path.empty() ? -1 : open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-        while (file_ >= 0 && flock(file_, LOCK_EX) != 0 && errno == EINTR) continue;
-    }
-    ~FileLock() {
-        if (file_ >= 0) close(file_);
-    }
-    FileLock(const FileLock&) = delete;
-
-private:
-    const int file_;
-};
 
 fs::path file_for(const std::string& title) {
     const fs::path folder = cache_folder();
@@ -57,7 +39,7 @@ KeptChoices::KeptChoices(const std::string& title) : title_(title), path_(file_f
 
 // A line that is not "NAME NUMBER", such as one that a full disk cut off, counts as missing.
 void KeptChoices::read() {
-    std::ifstream file(path_);
+    std::istringstream file(read_regular(path_).value_or(""));
     std::string line, name, rest;
     if (!std::getline(file, line) || line != title_) return;
     while (std::getline(file, line) && !file.eof()) {
@@ -77,8 +59,8 @@ int KeptChoices::find(const std::string& name, const std::function<int()>& measu
     const int number = measure();
     if (number < 0) return number;
     choices_.emplace(name, number);
-    std::string text;
-    std::getline(std::ifstream(path_), text, '\0');
+    if (path_.empty() || !is_regular_or_absent(path_)) return number;
+    const std::string text = read_regular(path_).value_or("");
     const bool is_new = text.rfind(title_ + '\n', 0) != 0;
     std::ofstream file(path_, is_new ? std::ios::trunc : std::ios::app);
     if (is_new) file << title_ << '\n';

@@ -19,7 +19,8 @@ public:
     // none.
     explicit KeptChoices(const std::string& title);
     // The number kept under this name, which has no spaces; else what measure() returns, which is
-    // kept unless it is below 0. Without a writable folder only this object keeps it.
+    // kept unless it is below 0. Without a writable folder, or where something other than a
+    // regular file has the name of the choices' file, only this object keeps it.
     int find(const std::string& name, const std::function<int()>& measure);
     std::map<std::string, int> all();  // that this object knows, by name
 

@@ -1,5 +1,6 @@
 -- `nnlua --health`: reports the parts of this machine that nnlua uses, with advice on each problem.
 local computer = require "nn.measure.computer"
+local engine = require "nn.base.engine"
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local nn = require "nn"
@@ -46,12 +47,10 @@ local function check_processor()
   local workers = nn.workers()
   fine("%s, %d hardware threads, %.1f GHz", fields["model name"] or "unknown", count, ghz)
   fine("matrix units: %s", computer.matrix_units(fields))
-  local allowed = math.min(computer.allowed_cores() or math.huge, count)
-  judge(allowed >= workers - 0.01,
-        ("start with NNLUA_CPUS=%d, or allow the container more"):format(
-          math.max(1, math.floor(allowed))),
-        "%d workers%s", workers, allowed < count
-        and (", the control group allows %.1f cores"):format(allowed) or "")
+  local allowed, limit = engine.host_limits()
+  local chosen = setting "NNLUA_CPUS"
+  judge(workers <= allowed, ("start with NNLUA_CPUS=%d, or allow the process more"):format(allowed),
+        "%d workers%s: %s", workers, chosen and " (NNLUA_CPUS)" or "", limit)
   local load, disturbed = require("nn.plan.step").load()
   if disturbed then
     note("other programs use the cores, so rates measured now are low; `top` lists them",
@@ -128,6 +127,10 @@ end
 local function check_gpus()
   heading "GPUs"
   local cuda, _, gpus = nn.version():match "CUDA ([^\n]*)", nn.workers()
+  local _, _, problem = engine.host_limits()
+  if problem ~= "" then
+    return judge(false, "mend that; until then tasks run on CPU cores", "%s", problem)
+  end
   local driver = line_of("/proc/driver/nvidia/version"):match "Kernel Module[^%d]*([%d.]+)"
   local cards = files.list "/proc/driver/nvidia/gpus" or {}
   if #cards == 0 and not driver then return fine("none; CUDA %s", cuda) end

@@ -1,17 +1,20 @@
 -- BERT (Devlin et al. 2018), RoBERTa (Liu et al. 2019), and XLM-R and CamemBERT, which are RoBERTas
 -- with other vocabularies: encoders that see the text in both directions, with a head that predicts
--- masked tokens or one that classifies the text.
+-- masked tokens, one that classifies the text, or none.
 -- Post-LayerNorm blocks, learned positions and token types, exact GELU, head tied to the token
 -- embedding. Shapes: B sequences, T tokens each, C = embd, V = vocab.
-local nn, field = require "nn", require("nn").field
+local nn, field, entries = require "nn", require("nn").field, require "nn.models.config_entries"
 
 local Attention, MLP, Block = nn.module "Attention", nn.module "MLP", nn.module "Block"
+local problems = {choices = entries.problem_types}
 
 --- Bert{layers, heads, embd, inner=4 embd, context=512, vocab=30522, types=2, labels=0,
---- family="bert", pad=0, eps=1e-12, dropout=0, dtype="f32"} -> a model with random weights. labels:
---- 0 for a head that predicts masked tokens, else the number of classes of a head that classifies
---- by the first token. RoBERTa has family "roberta" and pad 1, and "xlm-roberta" and "camembert"
---- as well. Padding belongs at the end of a text, with a mask. Errors: missing or invalid settings.
+--- problem_type="single_label_classification", family="bert", pad=0, eps=1e-12, dropout=0,
+--- dtype="f32"} -> a model with random weights. labels: 0 for a head that predicts masked tokens,
+--- else the number of classes of a head that classifies by the first token; -1 for no head: the
+--- result is h (B,T,C) of the last block, for embeddings.
+--- RoBERTa has family "roberta" and pad 1, and "xlm-roberta" and "camembert" as well; its positions
+--- count the tokens that are not `pad`. Errors: missing or invalid settings.
 ---     Bert({layers = 2, heads = 2, embd = 32, context = 64, vocab = 65}):count()  --> 30849
 local Bert = nn.encoder("Bert", function()
   return {
@@ -22,7 +25,8 @@ local Bert = nn.encoder("Bert", function()
     context = field(512, "context length in tokens", {min = 1}),
     vocab = field(30522, "vocabulary size", {min = 1}),
     types = field(2, "token types, such as the first and the second text", {min = 1}),
-    labels = field(0, "classes of texts; 0: predict masked tokens", {min = 0}),
+    labels = field(0, "classes of texts; 0: predict masked tokens; -1: no head", {min = -1}),
+    problem_type = field("single_label_classification", "of texts; others have no loss", problems),
     family = field("bert", "of the weights' names and positions",
                    {choices = {"bert", "roberta", "xlm-roberta", "camembert"}}),
     pad = field(0, "id of padding; RoBERTa's positions begin after row `pad`", {min = 0}),
@@ -77,16 +81,19 @@ function Bert:init(config)
   self.type = nn.Embedding(c.types, c.embd, {dtype = c.dtype})
   self.norm, self.drop = norm_of(c), nn.Dropout(c.dropout)
   self.blocks = nn.list(c.layers, function() return Block(c) end)
-  self.dense = nn.Linear(c.embd, c.embd, {dtype = c.dtype})
+  if c.labels >= 0 then self.dense = nn.Linear(c.embd, c.embd, {dtype = c.dtype}) end
   if c.labels > 0 then
     self.head = nn.Linear(c.embd, c.labels, {dtype = c.dtype})
-  else
+  elseif c.labels == 0 then
     self.head_norm, self.bias = norm_of(c), nn.parameter({c.vocab}, {dtype = c.dtype})
   end
 end
 
+-- The positions of RoBERTa count the tokens that are not padding, which has row `pad`.
 function Bert:embed(ids, types)
-  local x = self.tok(ids, self.pos, first_row(self.config))
+  local counted = self.config.family ~= "bert" and ids:ne(self.config.pad):to "i32"
+  local x = not counted and self.tok(ids, self.pos)
+    or self.tok(ids) + self.pos(counted:cumsum {axis = 2} * counted + self.config.pad)
   x = x + (types and self.type(types) or self.type.weight:slice(1, 1, 1))
   return self.drop(self.norm(x))
 end
@@ -104,7 +111,7 @@ end
 Bert.hugging_face = {
   types = {bert = "BertForMaskedLM", roberta = "RobertaForMaskedLM",
            ["xlm-roberta"] = "XLMRobertaForMaskedLM", camembert = "CamembertForMaskedLM"},
-  heads = {"ForMaskedLM", "ForPreTraining", "ForSequenceClassification"},
+  heads = {"ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "Model"},
   variants = {roberta = "model.family=roberta", camembert = "model.family=camembert",
               ["xlm-roberta"] = "model.family=xlm-roberta"},
   settings = {layers = "num_hidden_layers", heads = "num_attention_heads", embd = "hidden_size",
@@ -112,12 +119,13 @@ Bert.hugging_face = {
   optional = {eps = "layer_norm_eps"},
   fixed = {hidden_act = "gelu", position_embedding_type = "absolute", is_decoder = false,
            add_cross_attention = false, tie_word_embeddings = true},
-  entries = {num_labels = "whole", pad_token_id = "whole"},
+  entries = {num_labels = "whole", pad_token_id = "whole", id2label = "any", problem_type = "text",
+             max_position_embeddings = "whole"},
   repeats = {["cls.predictions.decoder.weight"] = "bert.embeddings.word_embeddings.weight",
              ["cls.predictions.decoder.bias"] = "cls.predictions.bias",
              ["lm_head.decoder.weight"] = "roberta.embeddings.word_embeddings.weight",
              ["lm_head.decoder.bias"] = "lm_head.bias"},
-  unused = {"^%a+%.pooler%.", "^cls%.seq_relationship%."},           -- for classes of texts
+  unused = {"^%a+%.pooler%.", "^pooler%.", "^cls%.seq_relationship%."},  -- for classes of texts
 }
 local format = Bert.hugging_face
 
@@ -136,14 +144,15 @@ local classifiers = {bert = {dense = "bert.pooler.dense", head = "classifier"},
 
 function format.name(path, c)
   local family = c.family == "bert" and "bert" or "roberta"
-  local head = (c.labels > 0 and classifiers or heads)[family]
+  local head = c.labels < 0 and {} or (c.labels > 0 and classifiers or heads)[family]
+  local prefix = c.labels < 0 and "" or family .. "."             -- a BertModel has none
   if path == "bias" then return head.bias end
   local layer, kind = path:match "^(.+)%.(%w+)$"
   if head[layer] then return head[layer] .. "." .. kind end
-  if outside[layer] then return ("%s.%s.%s"):format(family, outside[layer], kind) end
+  if outside[layer] then return ("%s%s.%s"):format(prefix, outside[layer], kind) end
   local block, within = layer:match "^blocks%.(%d+)%.(.+)$"
   local function their(name)
-    return ("%s.encoder.layer.%d.%s.%s"):format(family, block - 1, name, kind)
+    return ("%sencoder.layer.%d.%s.%s"):format(prefix, block - 1, name, kind)
   end
   if within ~= "attn.qkv" then return inside[within] and their(inside[within]) end
   return {{their "attention.self.query", c.embd}, {their "attention.self.key", c.embd},
@@ -157,19 +166,13 @@ function format.old_name(name)
 end
 
 function format.read(config)
-  local out = {family = config.model_type, labels = 0}
-  local what = (config.architectures or {})[1] or format.types[out.family]
-  if what:find "ForSequenceClassification$" then
-    if type(config.id2label or {}) ~= "table" then return nil, "id2label is no list of labels" end
-    for _ in pairs(config.id2label or {}) do out.labels = out.labels + 1 end
-    if out.labels == 0 then out.labels = config.num_labels or 2 end
-  end
-  local rows = config.max_position_embeddings
-  out.pad = config.pad_token_id or first_row {family = out.family, pad = 0}
-  if type(rows) ~= "number" then
-    return nil, ("max_position_embeddings is %s; a number is needed"):format(tostring(rows))
-  end
-  out.context = rows - first_row(out)
+  local out = {family = config.model_type, pad = config.pad_token_id or 0}
+  local labels, problem = entries.labels(config, format.types[out.family])
+  if out.family ~= "bert" and not config.pad_token_id then problem = "pad_token_id is null" end
+  out.labels, out.problem_type = labels, config.problem_type or labels == 1 and "regression" or nil
+  out.context = config.max_position_embeddings - first_row(out)
+  if out.context < 1 then problem = "max_position_embeddings leaves no positions to tokens" end
+  if problem then return nil, problem end
   return out
 end
 
@@ -178,12 +181,9 @@ function format.write(c)
                pad_token_id = c.pad,
                hidden_dropout_prob = c.dropout, attention_probs_dropout_prob = c.dropout}
   if c.labels == 0 then return out end
-  out.architectures = {(format.types[c.family]:gsub("MaskedLM", "SequenceClassification"))}
-  out.id2label, out.label2id = {}, {}
-  for i = 0, c.labels - 1 do
-    out.id2label[tostring(i)], out.label2id["LABEL_" .. i] = "LABEL_" .. i, i
-  end
-  return out
+  local ending = c.labels < 0 and "Model" or "ForSequenceClassification"
+  out.architectures = {(format.types[c.family]:gsub("ForMaskedLM", ending))}
+  return c.labels > 0 and entries.add_labels(out, c) or out
 end
 
 return Bert

@@ -117,7 +117,10 @@ GPT2.hugging_face = {
   fixed = {activation_function = "gelu_new", layer_norm_epsilon = 1e-5, scale_attn_weights = true,
            scale_attn_by_inverse_layer_idx = false, reorder_and_upcast_attn = false,
            add_cross_attention = false, tie_word_embeddings = true},
-  entries = {n_inner = "whole"}, repeats = {["lm_head.weight"] = "wte.weight"},
+  entries = {n_inner = "whole"},
+  aliases = {hidden_size = "n_embd", max_position_embeddings = "n_positions",
+             num_attention_heads = "n_head", num_hidden_layers = "n_layer"},
+  repeats = {["lm_head.weight"] = "wte.weight"},
   unused = {"%.attn%.bias$"},
 }
 local format = GPT2.hugging_face

@@ -108,6 +108,7 @@ GPTNeo.hugging_face = {
   fixed = {activation_function = "gelu_new", embed_dropout = 0, resid_dropout = 0,
            tie_word_embeddings = true},
   entries = {attention_layers = "texts", attention_types = "list", window_size = "whole"},
+  aliases = {num_attention_heads = "num_heads", num_hidden_layers = "num_layers"},
   repeats = {["lm_head.weight"] = "wte.weight"},
   unused = {"%.attention%.bias$"},
 }
@@ -133,9 +134,9 @@ local function kinds_of(config)
   local kinds, count = config.attention_layers, config.num_layers
   if not kinds then
     kinds = {}
-    for i, group in ipairs(config.attention_types or {{{"global", "local"}, count / 2}}) do
+    for i, group in ipairs(config.attention_types or {{{"global", "local"}, 12}}) do
       local list, times = unpack(type(group) == "table" and group or {})
-      if type(list) ~= "table" or type(times) ~= "number" or times > count then
+      if type(list) ~= "table" or type(times) ~= "number" or times > count or times % 1 ~= 0 then
         return nil, ("attention_types[%d] must be [[kind, ...], times]"):format(i - 1)
       end
       for _ = 1, times do
@@ -144,7 +145,9 @@ local function kinds_of(config)
     end
   end
   if #kinds == count then return kinds end
-  return nil, ("kinds of attention are given for %d of %d blocks"):format(#kinds, count)
+  return nil, ("kinds of attention are given for %d of %d blocks, in attention_layers or "
+               .. "attention_types (which is [[[global, local], 12]] by default)"):format(#kinds,
+                                                                                        count)
 end
 
 -- The shortest pattern that gives these kinds when it repeats.
@@ -160,11 +163,13 @@ function format.read(config)
   local kinds, problem = kinds_of(config)
   for i, kind in ipairs(kinds or {}) do
     if kind ~= "global" and kind ~= "local" then
-      return nil, ("block %d has %s attention; global or local is needed"):format(
-        i - 1, type(kind) == "string" and kind or "an unknown kind of")
+      return nil, ("block %d has %s attention, in attention_layers or attention_types; global or "
+                   .. "local is needed"):format(i - 1, type(kind) == "string" and kind
+                                                or "an unknown kind of")
     end
   end
   if not kinds then return nil, problem end
+  if config.window_size == 0 then return nil, "window_size is 0; at least 1 is needed" end
   return {window = config.window_size, pattern = pattern_of(kinds)}
 end
 

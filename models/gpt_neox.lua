@@ -89,7 +89,7 @@ GPTNeoX.hugging_face = {
   optional = {eps = "layer_norm_eps", dropout = "attention_dropout", tied = "tie_word_embeddings",
               parallel = "use_parallel_residual", bias = "attention_bias"},
   fixed = {hidden_act = "gelu", hidden_dropout = 0},
-  entries = {rotary_emb_base = "number", rotary_pct = "number"},
+  entries = rotary.with_entries {rotary_emb_base = "number", rotary_pct = "number"},
   repeats = {["embed_out.weight"] = "embed_in.weight"}, unused = {"%.attention%.bias$"},
 }
 local format = GPTNeoX.hugging_face
@@ -116,13 +116,23 @@ function format.name(path, c)
   return parts
 end
 
+-- transformers reads rope_theta and partial_rotary_factor in the parameters only.
 function format.read(config)
-  local out, problem = rotary.read(config, true)
-  if not out then return nil, problem end
-  if out.scaling ~= "none" then return nil, "rope_type is not default" end
-  local parameters = config.rope_parameters or {}
-  return {theta = out.theta or config.rotary_emb_base,
-          rotated = parameters.partial_rotary_factor or config.rotary_pct}
+  local p, kind = rotary.parameters(config)
+  if not p then return nil, kind end
+  if kind ~= "default" then return nil, ("rope_type is %s, not default"):format(kind) end
+  local theta = p.rope_theta or config.rotary_emb_base
+  local part = p.partial_rotary_factor or config.rotary_pct
+  for name, used in pairs {rope_theta = theta, partial_rotary_factor = part} do
+    if config[name] ~= nil and config[name] ~= used then
+      return nil, ("%s is %g, but transformers takes %g from rope_parameters, rotary_emb_base and "
+                   .. "rotary_pct"):format(name, config[name], used)
+    end
+  end
+  local problem = rotary.problem({theta = theta}, {theta = p.rope_theta and "rope_theta"
+                                                   or "rotary_emb_base"})
+  if problem then return nil, problem end
+  return {theta = theta, rotated = part}
 end
 
 function format.write(c) return {rotary_emb_base = c.theta, rotary_pct = c.rotated} end

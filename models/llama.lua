@@ -2,7 +2,7 @@
 -- SmolLM, Mistral, Qwen 2, 2.5, 3. Pre-RMSNorm blocks, rotary positions, grouped queries, SwiGLU.
 -- Shapes: B sequences, T tokens each, C = embd, V = vocab; H query and K key/value heads of D.
 local nn, rotary = require "nn", require "nn.models.rotary"
-local field = nn.field
+local entries, field = require "nn.models.config_entries", nn.field
 
 local Attention, MLP, Block = nn.module "Attention", nn.module "MLP", nn.module "Block"
 
@@ -100,7 +100,7 @@ function Llama:embed(ids) return self.tok(ids) end
 -- ### The format of Hugging Face's transformers (see lua/nn/models/hugging_face.lua)
 
 Llama.hugging_face = {
-  prefix = "model.", fixed = {pretraining_tp = 1},
+  prefix = "model.",
   repeats = {["lm_head.weight"] = "embed_tokens.weight"},
   types = {llama = "LlamaForCausalLM", mistral = "MistralForCausalLM", qwen2 = "Qwen2ForCausalLM",
            qwen3 = "Qwen3ForCausalLM"},
@@ -111,11 +111,11 @@ Llama.hugging_face = {
               vocab = "vocab_size"},
   optional = {kv_heads = "num_key_value_heads", head_dim = "head_dim", eps = "rms_norm_eps",
               tied = "tie_word_embeddings", dropout = "attention_dropout"},
-  entries = {hidden_act = "text", attention_bias = "boolean", mlp_bias = "boolean",
-             use_sliding_window = "boolean", sliding_window = "whole", max_window_layers = "whole"},
+  entries = rotary.with_entries {
+    hidden_act = "text", attention_bias = "boolean", mlp_bias = "boolean",
+    use_sliding_window = "boolean", sliding_window = "whole", max_window_layers = "whole"},
 }
 local format = Llama.hugging_face
-local activations = {silu = "silu", gelu = "gelu_exact", gelu_pytorch_tanh = "gelu"}
 local theirs = {silu = "silu", gelu = "gelu_pytorch_tanh", gelu_exact = "gelu"}
 
 local outside = {["tok.weight"] = "embed_tokens.weight", ["norm.weight"] = "norm.weight",
@@ -146,6 +146,9 @@ local function read_type(config, out)
   if kind == "llama" and config.mlp_bias then out.bias = config.attention_bias and "all" end
   if not out.bias then return nil, "mlp_bias is true, attention_bias is not" end
   local slides = kind == "mistral" or qwen and config.use_sliding_window
+  if slides and config.sliding_window == 0 then
+    return nil, "sliding_window is 0; null, or at least 1, is needed"
+  end
   out.window = slides and config.sliding_window or 0
   out.window_from = qwen and slides and config.max_window_layers or 0
   return out
@@ -154,8 +157,8 @@ end
 function format.read(config)
   local out, problem = rotary.read(config)
   if not out then return nil, problem end
-  out.activation, out.eps = activations[config.hidden_act or "silu"], config.rms_norm_eps or 1e-6
-  if out.activation then return read_type(config, out) end
+  out.activation = entries.activation(config.hidden_act)
+  if out.activation and out.activation ~= "relu" then return read_type(config, out) end
   return nil, ("hidden_act is %s; silu or gelu is needed"):format(config.hidden_act)
 end
 

@@ -86,7 +86,8 @@ OLMo2.hugging_face = {
               vocab = "vocab_size"},
   optional = {kv_heads = "num_key_value_heads", eps = "rms_norm_eps", bias = "attention_bias",
               tied = "tie_word_embeddings", dropout = "attention_dropout"},
-  fixed = {hidden_act = "silu"}, read = rotary.read, write = rotary.write,
+  fixed = {hidden_act = "silu"}, entries = rotary.with_entries {}, read = rotary.read,
+  write = rotary.write,
   repeats = {["lm_head.weight"] = "embed_tokens.weight"},
 }
 

@@ -1,7 +1,7 @@
 -- T5 (Raffel et al. 2019) and T5 1.1: an encoder reads a text in both directions, a decoder writes
 -- another one. Pre-RMSNorm blocks without biases, attention without a scale but with a bias by the
 -- distance of tokens. Shapes: B texts of T tokens, S tokens of their answers, C = embd, V = vocab.
-local nn, field = require "nn", require("nn").field
+local nn, field, entries = require "nn", require("nn").field, require "nn.models.config_entries"
 
 local Attention, MLP, Block = nn.module "Attention", nn.module "MLP", nn.module "Block"
 
@@ -120,14 +120,16 @@ end
 -- ### The format of Hugging Face's transformers (see lua/nn/models/hugging_face.lua)
 
 T5.hugging_face = {
-  types = {t5 = "T5ForConditionalGeneration"},
+  types = {t5 = "T5ForConditionalGeneration"}, fixed = {is_encoder_decoder = true},
   settings = {layers = "num_layers", heads = "num_heads", embd = "d_model", head_dim = "d_kv",
               inner = "d_ff", vocab = "vocab_size", buckets = "relative_attention_num_buckets"},
   optional = {decoder_layers = "num_decoder_layers", eps = "layer_norm_epsilon",
               max_distance = "relative_attention_max_distance", pad = "pad_token_id",
-              start = "decoder_start_token_id", tied = "tie_word_embeddings"},
+              start = "decoder_start_token_id"},
   entries = {scale_decoder_outputs = "boolean", tie_word_embeddings = "boolean",
-             feed_forward_proj = "text"},
+             feed_forward_proj = "text", dense_act_fn = "text", is_gated_act = "boolean"},
+  aliases = {hidden_size = "d_model", num_attention_heads = "num_heads", head_dim = "d_kv",
+             num_hidden_layers = "num_layers"},
   repeats = {["lm_head.weight"] = "shared.weight", ["encoder.embed_tokens.weight"] =
              "shared.weight", ["decoder.embed_tokens.weight"] = "shared.weight"},
   unused = {"^decoder%.block%.0%.layer%.1%.EncDecAttention%.relative_attention_bias%.weight$"},
@@ -170,20 +172,18 @@ function format.name(path, c)
   return inside[layer] and their(unpack(inside[layer]))
 end
 
+-- transformers 5 writes tie_word_embeddings = true in all folders; older versions decided by it.
 function format.read(config)
-  local kind = config.feed_forward_proj or "relu"
-  local activation = kind:match "^relu$" or kind:match "^gated%-([gs][ei]lu)$"
-  -- transformers 5 writes tie_word_embeddings = true in all folders; older versions decided by it.
-  local scaled = config.scale_decoder_outputs
-  if scaled == nil then scaled = config.tie_word_embeddings ~= false end
-  if activation then
-    return {activation = activation, scale_head = scaled and "always" or "never"}
-  end
-  return nil, ("feed_forward_proj is %s; relu, gated-gelu or gated-silu is needed"):format(kind)
+  local activation, problem = entries.of_t5(config)
+  if not activation then return nil, problem end
+  local tied, scaled = config.tie_word_embeddings ~= false, config.scale_decoder_outputs
+  if scaled == nil then scaled = tied end
+  return {activation = activation, tied = tied, scale_head = scaled and "always" or "never"}
 end
 
 function format.write(c)
-  return {dropout_rate = c.dropout, scale_decoder_outputs = is_scaled(c), is_encoder_decoder = true,
+  return {dropout_rate = c.dropout, scale_decoder_outputs = is_scaled(c),
+          tie_word_embeddings = c.tied,
           feed_forward_proj = (c.activation == "relu" and "" or "gated-") .. c.activation}
 end
 

@@ -14,7 +14,7 @@ local cfg = nn.config({
   tokens = nn.field(256, "tokens per sequence", {min = 1}),
   every = nn.field(10, "steps between checkpoints", {min = 1}),
   rounds = nn.field(3, "rounds, each with and without a checkpoint", {min = 1}),
-  out = nn.field("", "output folder, removed afterwards; empty: a new one in /tmp"),
+  out = nn.field("", "output folder, removed afterwards; empty: a new one in /tmp", {path = true}),
 }, arg)
 local out = cfg.out
 if out == "" then

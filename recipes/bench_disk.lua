@@ -4,7 +4,7 @@ local nn = require "nn"
 local units = require "nn.base.units"
 
 local cfg = nn.config({
-  folder = nn.field(".", "folder on the disk to measure"),
+  folder = nn.field(".", "folder on the disk to measure", {path = true}),
 }, arg)
 
 local threads = {1, 2, 4, 8}

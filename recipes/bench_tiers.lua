@@ -35,7 +35,7 @@ local schema = {
   depths = nn.field("4,8,16,32,64", "mode=depth: numbers of layers"),
   size = nn.field(50, "mode=depth: million parameters", {min = 1}),
   only = nn.field("", "mode=plans: only configurations whose name contains this"),
-  disk = nn.field("/var/tmp", "folder of the disk"),
+  disk = nn.field("/var/tmp", "folder of the disk", {path = true}),
   warmup = nn.field(2, "steps before those that are measured", {min = 1}),
   steps = nn.field(3, "measured steps", {min = 1}),
   ram = nn.field("", 'mode=one: RAM for tensors, such as "6GB"; empty: all'),

@@ -13,8 +13,9 @@ local host, suggest = require "nn.host", require "nn.base.suggest"
 local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
 
 local cfg = nn.config({
-  model = nn.field("", "folder of a Hugging Face model with a chat template"),
-  tokenizer = nn.field("", "folder of the tokenizer and its template, if the model has none"),
+  model = nn.field("", "folder of a Hugging Face model with a chat template", {path = true}),
+  tokenizer = nn.field("", "folder of the tokenizer and its template, if the model has none",
+                       {path = true}),
   template = nn.field("default", "name of the chat template, if there are several"),
   system = nn.field("", "system message; empty: none, or the template's own"),
   tokens = nn.field(512, "tokens in an answer, at most", {min = 1}),

@@ -7,9 +7,9 @@ local files, units = require "nn.io.files", require "nn.base.units"
 
 local cfg = nn.config({
   model = nn.field("", "folder of a run (its newest checkpoint), a checkpoint, or a Hugging Face "
-                   .. "model"),
-  out = nn.field("", "folder to write; it must be new or empty"),
-  tokenizer = nn.field("", "folder of the tokenizer, if the model has none"),
+                   .. "model", {path = true}),
+  out = nn.field("", "folder to write; it must be new or empty", {path = true}),
+  tokenizer = nn.field("", "folder of the tokenizer, if the model has none", {path = true}),
   dtype = nn.field("saved", "dtype of the weights; saved: that of a checkpoint, f32 for a "
                    .. "Hugging Face model",
                    {choices = {"saved", "f32", "bf16"}}),

@@ -7,15 +7,21 @@
 --   nnlua recipes/gpt2_eval.lua model=gpt2 batch=8 --plan          memory and time of a batch
 local ffi = require "ffi"
 local nn = require "nn"
-local texts, token_file = require "nn.data.texts", require "nn.data.token_file"
+local known_ids = require "nn.text.known_ids"
+local token_file, token_source = require "nn.data.token_file", require "nn.data.token_source"
 local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
 
 local cfg = nn.config({
-  model = nn.field("", "folder of a run, a checkpoint or a Hugging Face model"),
-  tokenizer = nn.field("", "folder of the tokenizer, if the model has none"),
-  text = nn.field("", "text to predict: files, separated by commas; also .jsonl, .csv"),
-  field = nn.field("text", "field of a JSON line or column of a table with the text"),
-  bin = nn.field("", "token file to predict, instead of a text"),
+  model = nn.field("", "folder of a run, a checkpoint or a Hugging Face model", {path = true}),
+  tokenizer = nn.field("", "folder of the tokenizer, if the model has none", {path = true}),
+  text = nn.field("", "text to predict: files, separated by commas; also .jsonl, .csv",
+                  {path = "list"}),
+  field = nn.field("text", "field of a JSON object or column of a table with the text"),
+  separator = nn.field("auto", "special token after each record, or each of several files; auto: "
+                       .. "the tokenizer's end of text; empty: none"),
+  bin = nn.field("", "token file to predict, instead of a text", {path = true}),
+  dtype = nn.field("auto", "dtype of the ids in a bin without a header; auto: uint16, if they can "
+                   .. "be token ids", {choices = token_file.dtypes}),
   context = nn.field(0, "tokens in a window; 0: the model's context, or 512 if it has none",
                      {min = 0}),
   stride = nn.field(0, "distance between windows in tokens; 0: half of the context", {min = 0}),
@@ -32,9 +38,9 @@ local options = {weights = cfg.weights ~= "saved" and cfg.weights or nil}
 -- The length of windows. Errors: a model that predicts no tokens; a longer window than its context.
 local function context_of(model)
   local most = model.config.context
-  if (model.config.labels or 0) > 0 then
-    nn.fail("'%s' classifies texts and predicts no tokens; give a model with a head for tokens",
-            cfg.model)
+  if (model.config.labels or 0) ~= 0 then
+    nn.fail("'%s' %s and predicts no tokens; give a model with a head for tokens", cfg.model,
+            model.config.labels > 0 and "classifies texts" or "has no head")
   end
   if not most then return cfg.context > 0 and cfg.context or 512 end
   if cfg.context <= most then return cfg.context > 0 and cfg.context or most end
@@ -49,6 +55,9 @@ end
 if (cfg.text == "") == (cfg.bin == "") then nn.fail "give text=FILE or bin=FILE" end
 
 local model, words = nn.load_model(cfg.model, cfg.tokenizer, options)
+if cfg.bin == "" and cfg.dtype ~= "auto" then
+  nn.fail("dtype=%s is the dtype of the ids in a bin, which is not given; leave it out", cfg.dtype)
+end
 local context, vocab = context_of(model), model.config.vocab
 model_plan.check_evaluation(model, cfg.batch, context)
 
@@ -57,7 +66,7 @@ local function print_hidden_loss(hide)
   local path = cfg.text .. cfg.bin
   if not words then nn.fail("'%s' has no tokenizer; give tokenizer=FOLDER", cfg.model) end
   local data = nn.data({text = cfg.text, field = cfg.field, bin = cfg.bin, val = path,
-                        batch = cfg.batch},
+                        separator = cfg.separator, dtype = cfg.dtype, batch = cfg.batch},
                        {context = context, vocab = vocab, vocabulary = words})
   local needed = hide(data)
   if needed > vocab then nn.fail("hidden tokens need %d ids, the model has %d", needed, vocab) end
@@ -75,12 +84,13 @@ if model.kind == "encoder" then return print_hidden_loss(nn.mask_tokens) end
 if model.kind == "encoder_decoder" then return print_hidden_loss(nn.corrupt_spans) end
 local source, bytes
 if cfg.bin ~= "" then
-  source = token_file.open(cfg.bin, "bin")
+  source = token_file.open(cfg.bin, "bin", cfg.dtype)
+  token_file.check_ids(source, vocab)
 else
   if not words then nn.fail("'%s' has no tokenizer; give tokenizer=FOLDER", cfg.model) end
-  local text = texts.read(cfg.text, cfg.field, "text")
-  local ids, count = words:encode(text, cfg.text)
-  source, bytes = {tokens = ids, count = count}, #text
+  source = token_source.from_text(cfg.text, cfg.field, "text", words, cfg.separator)
+  bytes = source.bytes
+  if source.note then print(source.note) end
 end
 local count = source.count
 if cfg.tokens > 0 and cfg.tokens < count then count, bytes = cfg.tokens, nil end
@@ -95,6 +105,7 @@ local function copy_window(start, scored, ids, targets, row)
   for i = 1, context do
     local at, to = start + i, row * context + i - 1  -- at: position of the target, from 0
     local id = source.tokens[math.min(at - 1, count - 1)]
+    if id >= vocab and words then known_ids.refuse(cfg.text .. cfg.bin, id, vocab, words) end
     if id >= vocab then nn.fail("token %d is outside the model's vocabulary of %d", id, vocab) end
     ids[to], targets[to] = id, -100
     if at >= scored and at < count then

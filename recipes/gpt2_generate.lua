@@ -10,13 +10,15 @@
 local nn = require "nn"
 local files, units = require "nn.io.files", require "nn.base.units"
 local generation_config = require "nn.models.generation_config"
+local known_ids = require "nn.text.known_ids"
 local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
 
 local cfg = nn.config({
-  model = nn.field("", "folder of a run, a checkpoint or a Hugging Face model"),
-  tokenizer = nn.field("", "folder of the tokenizer, if the model has none"),
+  model = nn.field("", "folder of a run, a checkpoint or a Hugging Face model", {path = true}),
+  tokenizer = nn.field("", "folder of the tokenizer, if the model has none", {path = true}),
   prompt = nn.field("", "text to continue; empty: start a new document"),
-  prompts = nn.field("", "file with a prompt per line, instead of prompt; runs as one batch"),
+  prompts = nn.field("", "file with a prompt per line, instead of prompt; runs as one batch",
+                     {path = true}),
   tokens = nn.field(200, "tokens to generate", {min = 1}),
   samples = nn.field(1, "texts per prompt, generated as one batch", {min = 1}),
   temperature = nn.field(0.8, "below 1 favours likely tokens; 0: always the likeliest", {min = 0}),
@@ -77,14 +79,9 @@ end
 local answers = model.kind == "encoder_decoder"      -- or continues the prompt
 for _, text in ipairs(texts) do
   -- such as <s> of Llama; texts for T5 may contain its sentinels
-  local ids = words:ids(text, {add_special = true, special = answers})
-  for _, id in ipairs(ids) do
-    if id >= vocab then
-      nn.fail("the %s has token %d, but the model has only %d: it belongs to another model",
-              tostring(words), id, vocab)
-    end
-  end
-  prompts[#prompts + 1] = #ids > 0 and ids or {first or 0}
+  local ids = words:ids(text, {special = answers})
+  ids = #ids > 0 and ids or {first or 0}
+  prompts[#prompts + 1] = known_ids.check("the prompt", ids, vocab, words)
 end
 if cfg.plan then
   print(model_plan.generation(model, prompts, cfg.tokens, cfg.samples))

@@ -77,7 +77,7 @@ if on_characters then
 end
 local data = nn.data(cfg.data, {context = cfg.model.context, vocab = cfg.model.vocab,
                                 seed = cfg.seed, vocabulary = words})
-if data.own then run:say "training on nnlua's own sources; data.text=FILE trains on yours" end
+language.describe_data(run, data)
 cfg.model.vocab = data.vocab
 if on_characters then
   run:say(("preset=%s trains on %d characters, because GPT-2's tokenizer was not found; to use its "

@@ -9,7 +9,7 @@ for _, word in ipairs(arg) do
   local is_setting = word:find "^[%w_.]+=" or word:find "^%-"
   table.insert(is_setting and settings or folders, word)
 end
-local out = nn.field("compare.html", "output file: .html, or .csv for the curves")
+local out = nn.field("compare.html", "output file: .html, or .csv for the curves", {path = true})
 local cfg = nn.config({out = out}, settings, {usage = "RUN... [out=compare.html]"})
 if #folders == 0 then nn.fail "give one or more run folders, such as runs/char runs/char-2" end
 

@@ -9,8 +9,8 @@ local words = {unpack(arg)}
 if words[1] and not words[1]:find "^%-" and not words[1]:find "=" then
   words[1] = "folder=" .. words[1]
 end
-local folder = nn.config({folder = nn.field("runs", "folder that contains the runs")}, words,
-                         {usage = "[FOLDER]"}).folder
+local field = nn.field("runs", "folder that contains the runs", {path = true})
+local folder = nn.config({folder = field}, words, {usage = "[FOLDER]"}).folder
 local names, reason = files.list(folder)
 if not names then
   nn.fail("cannot list '%s': %s%s", folder, reason,

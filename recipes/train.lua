@@ -46,7 +46,7 @@ if cfg.init ~= "" then
 end
 local data = nn.data(cfg.data, {context = cfg.model.context, vocab = cfg.model.vocab,
                                 seed = cfg.seed, vocabulary = words})
-if data.own then run:say "training on nnlua's own sources; data.text=FILE trains on yours" end
+language.describe_data(run, data)
 cfg.model.vocab = data.vocab
 
 local function build(from_init)

@@ -13,7 +13,7 @@ local Model, words_left = language.class_of(arg, "bert", "demo", "encoder")
 local model = Model.fields()                           -- its settings, with defaults for the demo
 model.context = nn.field(64, model.context.meaning, {min = 1})
 model.vocab = nn.field(0, "vocabulary size; 0: that of the text, with a mask token", {min = 0})
-model.labels = nil                                     -- a head for masked tokens
+model.labels, model.problem_type = nil, nil            -- a head for masked tokens
 local schema = {
   preset = nn.field("demo", "named set of defaults"), model = model, data = nn.data_fields {},
   masked = nn.field(0.15, "share of the tokens that are predicted", {min = 0, max = 1}),
@@ -40,7 +40,7 @@ if cfg.init ~= "" then
 end
 local data = nn.data(cfg.data, {context = cfg.model.context, vocab = cfg.model.vocab,
                                 seed = cfg.seed, vocabulary = words})
-if data.own then run:say "training on nnlua's own sources; data.text=FILE trains on yours" end
+language.describe_data(run, data)
 local vocab = nn.mask_tokens(data, {share = cfg.masked})
 if cfg.model.vocab > 0 and vocab > cfg.model.vocab then
   nn.fail("model.vocab is %d, but the mask token needs %d", cfg.model.vocab, vocab)

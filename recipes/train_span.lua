@@ -38,7 +38,7 @@ if cfg.init ~= "" then
 end
 local data = nn.data(cfg.data, {context = cfg.data.context, vocab = cfg.model.vocab,
                                 seed = cfg.seed, vocabulary = words})
-if data.own then run:say "training on nnlua's own sources; data.text=FILE trains on yours" end
+language.describe_data(run, data)
 local vocab, last = nn.corrupt_spans(data, {share = cfg.hidden, span = cfg.span})
 if cfg.model.vocab > 0 and vocab > cfg.model.vocab then
   nn.fail("model.vocab is %d, but the sentinels need %d", cfg.model.vocab, vocab)

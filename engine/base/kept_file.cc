@@ -1,13 +1,13 @@
 #include "engine/base/kept_file.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <csignal>
 #include <fstream>
-#include <iterator>
 #include <system_error>
+
+#include "engine/base/interrupts.h"
+#include "engine/base/progress.h"
 
 namespace nn {
 namespace {
@@ -34,10 +34,29 @@ std::string first_line(const std::string& title) {
     return "nnlua " + kept_files().version + " " + title;
 }
 
+// Whether a stop signal has arrived, even one that is blocked while the engine starts.
+bool stop_is_requested() {
+    sigset_t pending;
+    sigpending(&pending);
+    const auto is_pending = [&](int signal) { return sigismember(&pending, signal) == 1; };
+    return interrupt_requested() || is_pending(SIGINT) || is_pending(SIGTERM) || is_pending(SIGHUP);
+}
+
+// Reports the wait on the main thread only. A stop signal ends it.
+bool wait_for_lock(const char* path, double seconds) {
+    const bool reports = seconds > 1 && gettid() == getpid();
+    if (reports && path)
+        report_work(format("waiting for another nnlua, which has locked %s", path).c_str());
+    else if (reports)
+        report_work(nullptr);
+    return !stop_is_requested();
+}
+
 }  // namespace
 
 void keep_files_in(const std::string& folder, const std::string& version) {
     kept_files() = {folder, version};
+    on_wait_for_lock = wait_for_lock;
 }
 
 fs::path kept_path(const std::string& name) {
@@ -46,16 +65,18 @@ fs::path kept_path(const std::string& name) {
 }
 
 std::optional<std::string> read_kept(const fs::path& path, const std::string& title) {
-    std::ifstream file(path, std::ios::binary);
-    std::string line, hash;
-    if (!std::getline(file, line) || line != first_line(title) || !std::getline(file, hash))
+    const std::string text = read_regular(path).value_or("");
+    const size_t title_end = text.find('\n'), hash_end = text.find('\n', title_end + 1);
+    if (title_end == text.npos || hash_end == text.npos) return {};
+    if (text.compare(0, title_end, first_line(title)) != 0) return {};
+    std::string bytes = text.substr(hash_end + 1);
+    if (text.substr(title_end + 1, hash_end - title_end - 1) != std::to_string(hash_of(bytes)))
         return {};
-    std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    if (hash != std::to_string(hash_of(bytes))) return {};
     return bytes;
 }
 
 void write_kept(const fs::path& path, const std::string& title, const std::string& bytes) {
+    if (!is_regular_or_absent(path)) return;
     std::error_code ignored;
     fs::create_directories(path.parent_path(), ignored);
     const fs::path part = path.native() + "." + std::to_string(getpid());
@@ -66,18 +87,11 @@ void write_kept(const fs::path& path, const std::string& title, const std::strin
     if (!file || ignored) fs::remove(part, ignored);
 }
 
-KeptLock::KeptLock(const std::string& name) {
+fs::path lock_path(const std::string& name) {
     const fs::path path = kept_path(name + ".lock");
-    if (path.empty()) return;
     std::error_code ignored;
-    fs::create_directories(path.parent_path(), ignored);
-    file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    while (file_ >= 0 && flock(file_, LOCK_EX) != 0 && errno == EINTR) {
-    }
-}
-
-KeptLock::~KeptLock() {
-    if (file_ >= 0) close(file_);
+    if (!path.empty()) fs::create_directories(path.parent_path(), ignored);
+    return path;
 }
 
 }  // namespace nn

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "kernels/cache_files.h"
+
 namespace nn {
 
 // From now on, files are kept in this folder, for this version of the program. "": none are kept.
@@ -14,21 +16,12 @@ std::filesystem::path kept_path(const std::string& name);
 // The bytes that an earlier start wrote with the same title. A file that is damaged, or of another
 // version or title, counts as missing. The title is one line.
 std::optional<std::string> read_kept(const std::filesystem::path& path, const std::string& title);
-// Replaces the file at once, so that other processes read all of it. Without a writable folder,
-// nothing is kept.
+// Replaces the file at once, so that other processes read all of it. Without a writable folder, or
+// where something other than a regular file has that name, nothing is kept.
 void write_kept(const std::filesystem::path& path, const std::string& title,
                 const std::string& bytes);
 
-// While it exists, no other process has one of this name. Without a folder for kept files, others
-// may.
-class KeptLock {
-public:
-    explicit KeptLock(const std::string& name);
-    ~KeptLock();
-    KeptLock(const KeptLock&) = delete;
-
-private:
-    int file_ = -1;
-};
+// The file for a FileLock of this name; empty if no files are kept.
+std::filesystem::path lock_path(const std::string& name);
 
 }  // namespace nn

@@ -66,12 +66,8 @@ PlannedRun::~PlannedRun() {
 bool PlannedRun::plan_in_existing_slots(const std::vector<double>& seconds) {
     if (!slots_exist()) return false;
     ExistingSlots existing{blocks_of_slots(), {}, {}};
-    for (const HomeOf& home : homes()) {
-        if (home.at == in_store) continue;
-        existing.others.push_back(home.tile);
-        if (!program_.accesses().numbers.count(home.tile))
-            others_.push_back({home.tile, home.tile->number});
-    }
+    for (const HomeOf& home : homes())
+        if (home.at != in_store) existing.others.push_back(home.tile);
     existing.place_of = home_of_tile;
     plan_ = plan_in_slots(program_, seconds, tier_limits(program_), existing);
     return bool(plan_.lines);
@@ -84,9 +80,9 @@ void PlannedRun::make_plan() {
     const auto seconds = known ? program_.seconds : nominal_seconds(program_.tasks);
     drop_plan();  // no plan exists if this function throws
     idle();       // workers that wait for tasks would slow down the search
-    const bool in_slots = plan_in_existing_slots(seconds);
-    if (!in_slots) plan_ = plan_program(program_, seconds, tier_limits(program_));
-    if (!in_slots || plan_.lines->has_deferred()) others_.clear();  // they are not in the plan
+    if (!plan_in_existing_slots(seconds))
+        plan_ = plan_program(program_, seconds, tier_limits(program_));
+    for (const Tile* other : plan_.lines->others()) others_.push_back({other, other->number});
     make_extents();
     promise_ram(plan_.lines->kept_temporaries());
     first_ = run_of(plan_.first);
@@ -157,20 +153,53 @@ bool PlannedRun::carries(const Tile& tile) const {
     return false;
 }
 
-// Brings persistent tiles where the run begins with them.
-void PlannedRun::move_to_begin(const Run& run) {
-    const auto place_of = [&](uint32_t i) { return run.plan->place_of(i, &Placement::first); };
-    std::unordered_map<const Tile*, TilePlace> wanted;
+// The places that a run reserves for persistent tiles, before it or after it.
+PlannedRun::Places PlannedRun::places(const Run& run, Layout Placement::*end) const {
+    Places out;
     for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
-        wanted.insert_or_assign(plan_.lines->tiles()[i], place_of(i));
+        if (placed_persistent(i)) out.emplace(plan_.lines->tiles()[i], run.plan->place_of(i, end));
+    return out;
+}
+
+// The run may use every block of the slots except those that it reserves. So a value that is needed
+// later is in a place that the run reserves for it, or in the store.
+void PlannedRun::check_homes(const Run& run, Layout Placement::*end) const {
+    const auto refuse = [&](const Tile& tile, const char* problem) {
+        fail("%s %s %s a run of program %u: an error of nnlua, which would lose its value",
+             name_of(tile).text.c_str(), problem, end == &Placement::first ? "before" : "after",
+             program_.number);
+    };
+    Places reserved = places(run, end);
+    std::vector<HomeOf> in_slots;
+    for (const HomeOf& home : homes()) {
+        const auto place = reserved.extract(home.tile);
+        if (home.at != (place ? place.mapped() : in_store))
+            refuse(*home.tile, "is not in the place that is reserved for it");
+        if (home.at != in_store) in_slots.push_back(home);
+    }
+    for (const auto& [tile, place] : reserved) refuse(*tile, "has left its place");
+    std::ranges::sort(in_slots, {},
+                      [](const HomeOf& home) { return std::pair(home.at.level, home.at.slot); });
+    for (size_t i = 1; i < in_slots.size(); ++i) {
+        const HomeOf &before = in_slots[i - 1], &after = in_slots[i];
+        const uint32_t end = before.at.slot + slot_blocks(int64_t(before.tile->bytes));
+        if (before.at.level == after.at.level && end > after.at.slot)
+            refuse(*after.tile, ("shares memory with " + name_of(*before.tile).text).c_str());
+    }
+}
+
+// Brings persistent tiles where the run begins with them, and others to the store.
+void PlannedRun::move_to_begin(const Run& run) {
+    const Places reserved = places(run, &Placement::first);
     // Stores first: loads use their slots.
     for (const HomeOf& home : homes()) {
-        const auto at = wanted.find(home.tile);
-        if (home.at != in_store && (at == wanted.end() || at->second != home.at))
+        const auto place = reserved.find(home.tile);
+        if (home.at != in_store && (place == reserved.end() || place->second != home.at))
             put_home(*home.tile, in_store);
     }
-    for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
-        if (placed_persistent(i)) put_home(mutable_tile(plan_.lines->tiles()[i]), place_of(i));
+    for (const Tile* tile : plan_.lines->tiles())
+        if (const auto place = reserved.find(tile); place != reserved.end())
+            put_home(mutable_tile(tile), place->second);
     // Reserves all space in the store before the first task, so that a full disk changes nothing.
     for (const Run* any : {&first_, &next_, &last_, &iteration_, &tail_})
         for (const Placement::Step& step : any->plan->lowest().placement.steps)
@@ -196,6 +225,8 @@ void PlannedRun::prepare() {
 }
 
 void PlannedRun::submit(const std::vector<TaskArg*>& arguments) {
+    const Run& begin = deferred_arguments_.empty() ? first_ : next_;
+    check_homes(begin, &Placement::first);
     if (deferred_arguments_.empty()) {
         submit_run(first_, arguments);
     } else {
@@ -208,6 +239,7 @@ void PlannedRun::submit(const std::vector<TaskArg*>& arguments) {
         submit_loop(arguments);
         submit_run(tail_, arguments);
     }
+    check_homes(plan_.iterations() > 0 ? tail_ : begin, &Placement::last);
     if (!plan_.lines->has_deferred()) return;
     deferred_arguments_.assign(arguments.size(), nullptr);
     for (uint32_t task : plan_.lines->deferred()) deferred_arguments_[task] = arguments[task];
@@ -250,7 +282,13 @@ void PlannedRun::submit_rows(uint32_t iteration, const std::vector<TaskArg*>& ar
     }
 }
 
-void PlannedRun::run_deferred() { submit_run(last_, std::exchange(deferred_arguments_, {})); }
+// Eager tasks may have taken tiles from home since, which these tasks do not use.
+void PlannedRun::run_deferred() {
+    move_to_begin(last_);
+    check_homes(last_, &Placement::first);
+    submit_run(last_, std::exchange(deferred_arguments_, {}));
+    check_homes(last_, &Placement::last);
+}
 
 void PlannedRun::submit_run(const Run& run, const std::vector<TaskArg*>& arguments) {
     for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)

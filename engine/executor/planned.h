@@ -3,6 +3,7 @@
 // tasks (tiers/order.h), or when anything else needs their tiles.
 #pragma once
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/graph/program.h"
@@ -44,7 +45,10 @@ private:
     bool others_exist() const;
     Dead dead_in(const RunPlan& run) const;
     void make_extents();
+    using Places = std::unordered_map<const Tile*, TilePlace>;
+    Places places(const Run& run, Layout Placement::*end) const;
     void move_to_begin(const Run& run);
+    void check_homes(const Run& run, Layout Placement::*end) const;
     void submit_run(const Run& run, const std::vector<TaskArg*>& arguments);
     void submit_loop(const std::vector<TaskArg*>& arguments);
     void submit_rows(uint32_t iteration, const std::vector<TaskArg*>& arguments);

@@ -29,8 +29,10 @@ public:
     TaskBuilder(const char* kernel, Dtype dtype);
     TaskBuilder& use(const Use& use);
     TaskBuilder& use(std::initializer_list<Use> uses);
-    template <class P> TaskBuilder& params(const P& params) {
+    // Without what stands between the fields, so that equal params are equal bytes.
+    template <class P> TaskBuilder& params(P params) {
         static_assert(sizeof(P) <= max_params);
+        __builtin_clear_padding(&params);
         return raw_params(&params, sizeof(P));
     }
     TaskBuilder& raw_params(const void* params, size_t bytes);

@@ -1,10 +1,15 @@
 #include "engine/graph/context.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/graph/scalars.h"
 #include "engine/machine/description.h"
 
 namespace nn {
@@ -25,8 +30,12 @@ Layers& layers() {
 struct Scalar {
     double value;
     bool owned = true;  // until free_scalar()
-    int32_t held = 0;   // number of programs that hold it
+    int32_t held = 0;   // number of programs and computed scalars that hold it
+    char op = 0;        // of a computed one
+    std::array<ScalarOperand, 2> operands{};
+    int operations = 0;  // of the computation, without sharing of common parts
 };
+constexpr int most_operations = 1000;
 std::vector<Scalar> scalars;
 std::vector<int32_t> free_scalars;
 uint64_t seed = 0, counter = 0;  // of random numbers
@@ -41,8 +50,24 @@ Scalar& scalar_at(int32_t scalar) {
 
 void reuse_if_unused(int32_t scalar) {
     const Scalar& s = scalars[size_t(scalar)];
-    if (!s.owned && !s.held) free_scalars.push_back(scalar);
+    if (s.owned || s.held) return;
+    free_scalars.push_back(scalar);
+    for (const ScalarOperand& o : s.operands)
+        if (o.scalar >= 0) release_scalar(o.scalar);
 }
+
+int32_t keep_scalar(const Scalar& scalar) {
+    if (free_scalars.empty()) {
+        scalars.push_back(scalar);
+        return int32_t(scalars.size()) - 1;
+    }
+    const int32_t number = free_scalars.back();
+    free_scalars.pop_back();
+    scalars[size_t(number)] = scalar;
+    return number;
+}
+
+double value_of(const ScalarOperand& o) { return o.scalar < 0 ? o.number : scalar_value(o.scalar); }
 
 }  // namespace
 
@@ -63,15 +88,37 @@ int32_t set_layer(int32_t id) {
     return std::exchange(layer, id);
 }
 
-int32_t new_scalar(double value) {
-    if (!free_scalars.empty()) {
-        const int32_t scalar = free_scalars.back();
-        free_scalars.pop_back();
-        scalars[size_t(scalar)] = {value};
-        return scalar;
-    }
-    scalars.push_back({value});
-    return int32_t(scalars.size()) - 1;
+int32_t new_scalar(double value) { return keep_scalar(Scalar{value}); }
+
+int32_t computed_scalar(char op, ScalarOperand a, ScalarOperand b) {
+    Scalar s{.value = 0, .op = op, .operands = {a, b}};
+    if (!op || !std::strchr("+-*/^", op))
+        fail("a scalar cannot be computed by the operator %d", op);
+    s.operations = 1;
+    for (const ScalarOperand& o : s.operands)
+        if (o.scalar >= 0) s.operations += scalar_at(o.scalar).operations;
+    if (s.operations > most_operations)
+        fail("a scalar is computed from others by more than %d operations; set() one to its value",
+             most_operations);
+    for (const ScalarOperand& o : s.operands)
+        if (o.scalar >= 0) hold_scalar(o.scalar);
+    return keep_scalar(s);
+}
+
+bool depends_on(int32_t scalar, int32_t other) {
+    return scalar == other || std::ranges::any_of(scalar_at(scalar).operands, [&](const auto& o) {
+               return o.scalar >= 0 && depends_on(o.scalar, other);
+           });
+}
+
+bool same_computation(int32_t scalar, int32_t other) {
+    if (scalar == other) return true;
+    const Scalar &s = scalar_at(scalar), &o = scalar_at(other);
+    const auto same = [](const ScalarOperand& a, const ScalarOperand& b) {
+        if (a.scalar < 0 || b.scalar < 0) return a.scalar == b.scalar && a.number == b.number;
+        return same_computation(a.scalar, b.scalar);
+    };
+    return s.op && s.op == o.op && std::ranges::equal(s.operands, o.operands, same);
 }
 
 void free_scalar(int32_t scalar) {
@@ -84,8 +131,23 @@ void release_scalar(int32_t scalar) {
     --scalar_at(scalar).held;
     reuse_if_unused(scalar);
 }
-double scalar_value(int32_t scalar) { return scalar_at(scalar).value; }
-void set_scalar(int32_t scalar, double value) { scalar_at(scalar).value = value; }
+double scalar_value(int32_t scalar) {
+    const Scalar& s = scalar_at(scalar);
+    if (!s.op) return s.value;
+    const double a = value_of(s.operands[0]), b = value_of(s.operands[1]);
+    switch (s.op) {
+        case '+': return a + b;
+        case '-': return a - b;
+        case '*': return a * b;
+        case '/': return a / b;
+        default: return std::pow(a, b);
+    }
+}
+void set_scalar(int32_t scalar, double value) {
+    if (scalar_at(scalar).op)
+        fail("a scalar that is computed from others cannot change; change those");
+    scalar_at(scalar).value = value;
+}
 
 void seed_random(uint64_t new_seed) {
     seed = new_seed;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/graph/context.h"
+#include "engine/graph/scalars.h"
 
 namespace nn {
 
@@ -44,7 +45,7 @@ static bool move_step(Program::ScalarStep& step, const std::vector<Task>& tasks,
     size_t earliest = 0, latest = tasks.size();
     for (size_t t = 0; t < tasks.size(); ++t)
         for (const Patch& patch : tasks[t].patches) {
-            if (patch.kind != Patch::scalar || patch.scalar_id != step.scalar) continue;
+            if (patch.kind != Patch::scalar || !depends_on(patch.scalar_id, step.scalar)) continue;
             if (t < step.before_task)
                 earliest = std::max(earliest, position[t] + 1);
             else

@@ -1,6 +1,9 @@
 #include "engine/graph/recording.h"
 
+#include <algorithm>
+
 #include "engine/base/error.h"
+#include "engine/graph/same_tasks.h"
 #include "engine/graph/sink.h"
 
 namespace nn {
@@ -33,6 +36,7 @@ public:
     int open_backwards = 0, shard = -1;
     bool in_loop = false;
     int32_t iteration = -1;
+    std::vector<RecordedTasks> bodies;  // of the loop under way
 };
 
 std::unique_ptr<Recorder> recorder;
@@ -45,6 +49,12 @@ std::shared_ptr<Program> stop() {
     set_recording_number(0);
     const std::unique_ptr<Recorder> ended = std::move(recorder);
     return ended->program;
+}
+
+// The loop under way.
+Program::Loop& loop_of(Recorder& r) {
+    if (!r.in_loop) fail("compile: no loop is under way");
+    return r.program->loops.back();
 }
 
 Recorder& current() {
@@ -109,18 +119,92 @@ void begin_loop(int iterations) {
 }
 void set_iteration(int iteration) {
     Recorder& r = current();
-    if (!r.in_loop || iteration < -1 || iteration >= int(r.program->loops.back().iterations))
+    if (iteration < 0 || iteration >= int(loop_of(r).iterations) || !r.bodies.empty())
         fail("compile: iteration %d of a loop that does not have it", iteration);
     r.iteration = iteration;
 }
-void end_loop() {
+void begin_body() {
     Recorder& r = current();
-    if (!r.in_loop) fail("compile: no loop is under way");
-    Program::Loop& loop = r.program->loops.back();
-    loop.end = r.program->tasks.size();
-    loop.randoms = r.program->randoms - loop.randoms;
-    r.program->randoms += loop.randoms * (loop.iterations - 1);
-    r.in_loop = false, r.iteration = -1;
+    const size_t tasks = r.program->tasks.size();
+    if (loop_of(r).iterations < 2 || r.bodies.size() > 1) fail("compile: a body too many");
+    if (!r.bodies.empty()) r.bodies.back().end = tasks;
+    r.bodies.push_back({tasks, tasks, tiles_created(), r.program->randoms});
+    r.iteration = -1;
+}
+
+namespace {
+
+// Rearranges the program: keeps these tasks, which are numbers of those before, in this order.
+// Marks of tasks that are left out are, too.
+void keep_tasks(Program& program, const std::vector<size_t>& kept) {
+    constexpr size_t none = SIZE_MAX;
+    std::vector<size_t> place(program.tasks.size() + 1, none);
+    std::vector<Task> tasks;
+    for (size_t t : kept) {
+        place[t] = tasks.size();
+        tasks.push_back(std::move(program.tasks[t]));
+    }
+    place.back() = tasks.size();
+    // Where a stretch ends before a task that is left out, it ends before the next one that is
+    // kept.
+    const auto end_of = [&](size_t end) {
+        while (place[end] == none) ++end;
+        return place[end];
+    };
+    std::erase_if(program.microbatches,
+                  [&](const auto& mark) { return place[mark.begin] == none; });
+    for (auto& mark : program.microbatches) mark.begin = place[mark.begin];
+    std::erase_if(program.backwards, [&](const auto& mark) { return place[mark.begin] == none; });
+    for (auto& mark : program.backwards) mark = {place[mark.begin], end_of(mark.end)};
+    program.tasks = std::move(tasks);
+}
+
+void append(std::vector<size_t>& list, size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t) list.push_back(t);
+}
+
+}  // namespace
+
+// Of two bodies that do the same the second one stays, because Lua has its tensors.
+int end_loop(bool repeats) {
+    Recorder& r = current();
+    Program& program = *r.program;
+    Program::Loop loop = loop_of(r);
+    if (r.bodies.size() != 2) fail("compile: a loop without two bodies");
+    r.bodies[1].end = program.tasks.size();
+    const RecordedTasks first = r.bodies[0], second = r.bodies[1];
+    r.in_loop = false, r.iteration = -1, r.bodies.clear();
+    std::vector<size_t> kept;
+    append(kept, 0, loop.begin);
+    if (repeats && same_tasks(program.tasks, first, second)) {
+        loop.randoms = second.randoms - first.randoms;
+        for (size_t t = first.begin; t < first.end; ++t)
+            for (int i = 0; i < program.tasks[t].handles; ++i) {
+                Tile& tile = *program.tasks[t].tiles[i];
+                if (tile.number > first.tiles && tile.number <= second.tiles) tile.recorded = false;
+            }
+        for (size_t t = second.begin; t < second.end; ++t)
+            shift_random_keys(program.tasks[t], &program.tasks[t].arg, 0 - loop.randoms);
+        append(kept, loop.begin, first.begin);
+        append(kept, second.begin, second.end);
+        keep_tasks(program, kept);
+        loop.end = program.tasks.size();
+        program.loops.back() = loop;
+        program.randoms = first.randoms + loop.randoms * loop.iterations;
+        return int(loop.iterations);
+    }
+    for (int iteration = 0; iteration < 2; ++iteration) {
+        for (size_t t = loop.begin; t < first.begin; ++t)
+            if (program.tasks[t].iteration == iteration) {
+                program.tasks[t].iteration = -1;
+                kept.push_back(t);
+            }
+        const RecordedTasks& body = iteration == 0 ? first : second;
+        append(kept, body.begin, body.end);
+    }
+    keep_tasks(program, kept);
+    program.loops.pop_back();
+    return 2;
 }
 void begin_backward() {
     const size_t tasks = under_way().tasks.size();

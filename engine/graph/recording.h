@@ -19,11 +19,15 @@ void begin_planned_step(std::vector<Tensor> lasting);
 void begin_microbatch(int tiles);  // see Program::microbatches
 // The following tasks belong to this shard of so many, until the next call; -1: to none.
 void set_shard(int shard, int shards);
-// See Program::loops. The tasks up to the next set_iteration() belong to this iteration only, from
-// 0; -1: to all.
+// See Program::loops. First the tasks of single iterations are recorded, then those that all have:
+// twice, each time from begin_body(), because only what does the same again can be repeated.
 void begin_loop(int iterations);
-void set_iteration(int iteration);
-void end_loop();
+void set_iteration(int iteration);  // of the following tasks, from 0
+void begin_body();
+// repeats: false if the body would do something else the next time. Returns the number of
+// iterations that are recorded: all, or the first two, as tasks that run once, if the two bodies
+// differ.
+int end_loop(bool repeats);
 // See Program::backwards. A call inside another one belongs to it.
 void begin_backward();
 void end_backward();

@@ -80,9 +80,11 @@ Window window_of(const ImageRows& rows, const ImageSettings& s) {
     return {(all.height - height) / 2, (all.width - width) / 2, height, width};
 }
 
-void decode(const std::string& path, const ImageSettings& s, uint8_t* out) {
+void decode(const std::string& path, const ImageSettings& s, uint8_t* out,
+            const std::atomic<bool>& stopped) {
     const auto bytes = contents_of(path);
     const auto rows = open_rows(bytes);
+    rows->stopped = &stopped;
     if (s.fit == ImageSettings::exact && (rows->height != s.height || rows->width != s.width))
         fail(
             "it has %d x %d pixels, but the others have %d x %d (height x width); give size = "
@@ -94,11 +96,12 @@ void decode(const std::string& path, const ImageSettings& s, uint8_t* out) {
     std::vector<uint8_t> raw(size_t(rows->width) * size_t(rows->channels));
     std::vector<uint8_t> pixels(size_t(rows->width) * size_t(s.channels));
     rows->begin();
-    for (int y = 0; y < rows->height; ++y) {
+    for (int y = 0; y < rows->height && !stopped; ++y) {
         rows->row(raw.data());
         convert(raw.data(), rows->channels, rows->width, s.channels, pixels.data());
         result.add_row(pixels.data());
     }
+    if (stopped) fail("decoding was cancelled");
     rows->end();
     result.write(out);
 }
@@ -122,8 +125,9 @@ ImageSize image_size(const std::string& path) {
     });
 }
 
-void read_image(const std::string& path, const ImageSettings& settings, uint8_t* out) {
-    named(path, [&] { decode(path, settings, out); });
+void read_image(const std::string& path, const ImageSettings& settings, uint8_t* out,
+                const std::atomic<bool>& stopped) {
+    named(path, [&] { decode(path, settings, out, stopped); });
 }
 
 }  // namespace nn

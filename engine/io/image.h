@@ -1,6 +1,7 @@
 // Images in PNG and JPEG files, decoded row by row, so that resizing a large one takes little
 // memory.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,6 +19,11 @@ public:
     virtual void row(uint8_t* out) = 0;
     virtual void end() = 0;
     int height = 0, width = 0, channels = 0;
+    // begin() can take many seconds; another thread ends it by this flag.
+    const std::atomic<bool>* stopped = nullptr;
+
+protected:
+    bool must_stop() const { return stopped && *stopped; }
 };
 // The bytes must outlive the result.
 std::unique_ptr<ImageRows> open_png(const uint8_t* bytes, size_t size);
@@ -37,6 +43,8 @@ struct ImageSize {
 // Errors name the file.
 ImageSize image_size(const std::string& path);
 // Writes (channels, height, width) bytes. Pixels are averaged as Pillow's BILINEAR filter does.
-void read_image(const std::string& path, const ImageSettings& settings, uint8_t* out);
+// Ends with an error soon after `stopped` was set.
+void read_image(const std::string& path, const ImageSettings& settings, uint8_t* out,
+                const std::atomic<bool>& stopped);
 
 }  // namespace nn

@@ -80,7 +80,7 @@ void ImageQueue::decode_images() {
         std::string error;
         try {
             read_image(batch->paths[i], settings_,
-                       batch->bytes.data() + i * size_t(settings_.bytes()));
+                       batch->bytes.data() + i * size_t(settings_.bytes()), closed_);
         } catch (const std::exception& e) {
             error = e.what();
         }

@@ -1,6 +1,7 @@
 // Decodes batches of image files on threads while the program does other work. push() requests a
 // batch, pop() waits for the oldest one.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -38,7 +39,7 @@ private:
     std::mutex mutex_;
     std::condition_variable requested_, decoded_;
     std::deque<std::shared_ptr<Batch>> batches_;
-    bool closed_ = false;
+    std::atomic<bool> closed_{false};
     std::vector<std::thread> threads_;
 };
 

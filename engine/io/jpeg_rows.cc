@@ -15,7 +15,10 @@ namespace nn {
 
 namespace {
 
-constexpr int MOST_SCANS = 200;  // of a progressive file; a hostile one has as many as it can
+// Of a progressive file. Each scan visits all pixels; cameras and editors write up to 12 scans, and
+// a hostile file has as many as it can.
+constexpr int MOST_SCANS = 200;
+constexpr double MOST_VISITS = double(1 << 30);  // of pixels, a second or two
 
 class JpegRows : public ImageRows {
 public:
@@ -24,7 +27,7 @@ public:
         jpeg_.client_data = this;
         errors_.error_exit = failed;
         errors_.emit_message = warned;
-        progress_.progress_monitor = check_scans;
+        progress_.progress_monitor = check_work;
         try {
             guarded([this, bytes, size] { read_header(bytes, size); });
             if (jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK)
@@ -64,11 +67,18 @@ private:
             code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE;
         if (level < 0 && damaged) failed(jpeg);
     }
-    static void check_scans(j_common_ptr jpeg) {
-        if (of(jpeg).jpeg_.input_scan_number <= MOST_SCANS) return;
-        std::snprintf(of(jpeg).message_, sizeof of(jpeg).message_, "more than %d scans",
-                      MOST_SCANS);
-        longjmp(of(jpeg).jump_, 1);
+    // libjpeg calls it for each row of blocks.
+    static void check_work(j_common_ptr jpeg) {
+        JpegRows& self = of(jpeg);
+        const int scans = self.jpeg_.input_scan_number;
+        const double visits = double(scans) * self.height * self.width;
+        if (scans <= MOST_SCANS && visits <= MOST_VISITS && !self.must_stop()) return;
+        std::snprintf(self.message_, sizeof self.message_,
+                      self.must_stop()
+                          ? "decoding was cancelled"
+                          : "%d scans of %d x %d pixels take too long, and it has more",
+                      scans - 1, self.height, self.width);
+        longjmp(self.jump_, 1);
     }
     void read_header(const uint8_t* bytes, size_t size) {
         jpeg_create_decompress(&jpeg_);

@@ -37,6 +37,7 @@ public:
         const size_t bytes = size_t(width) * size_t(channels);
         pixels_.resize(size_t(height) * bytes);
         for (size_t y = 0; y < size_t(height); ++y) rows_.push_back(pixels_.data() + y * bytes);
+        png_set_read_status_fn(png_, check_stop);
         guarded([this] { png_read_image(png_, rows_.data()); });
     }
     void row(uint8_t* out) override {
@@ -59,6 +60,11 @@ private:
         longjmp(self->jump_, 1);
     }
     static void ignore_warning(png_structp, const char*) {}
+    // libpng calls it after each row.
+    static void check_stop(png_structp png, png_uint_32, int) {
+        if (static_cast<PngRows*>(png_get_io_ptr(png))->must_stop())
+            png_error(png, "decoding was cancelled");
+    }
     static void read(png_structp png, uint8_t* out, size_t bytes) {
         auto* const self = static_cast<PngRows*>(png_get_io_ptr(png));
         if (bytes > self->left_) png_error(png, "the file ends too early");

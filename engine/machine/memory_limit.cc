@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "engine/machine/control_groups.h"
 #include "engine/machine/ranks.h"
 
 namespace nn {
@@ -52,37 +53,16 @@ struct Room {
     }
 };
 
-// Restricts the room to that of a group and its parents, up to `root`.
-void restrict_to_groups(const fs::path& root, const std::string& group, const Names& names,
-                        Room* room) {
-    fs::path folder = root / fs::path(group).relative_path();
-    if (!fs::exists(folder / names.usage)) folder = root;  // a container sees its own group there
-    for (;; folder = folder.parent_path()) {
-        if (const int64_t limit = read_number(folder / names.limit)) {
-            const fs::path stat = folder / "memory.stat";
-            const int64_t cached =
-                read_entry(stat, names.inactive) + read_entry(stat, names.active);
-            room->restrict(limit, std::max<int64_t>(0, read_number(folder / names.usage) - cached));
-        }
-        if (folder == root || !folder.has_relative_path()) return;
-    }
-}
-
 // The room in resident memory.
 Room room_in_groups() {
     Room room;
-    const fs::path root = "/sys/fs/cgroup";
-    std::ifstream groups("/proc/self/cgroup");
-    for (std::string line; std::getline(groups, line);) {  // number:controllers:/path
-        std::istringstream parts(line);
-        std::string number, controllers, path;
-        std::getline(parts, number, ':');
-        std::getline(parts, controllers, ':');
-        std::getline(parts, path);
-        if (controllers.empty())
-            restrict_to_groups(root, path, version_2, &room);
-        else if (("," + controllers + ",").find(",memory,") != std::string::npos)
-            restrict_to_groups(root / "memory", path, version_1, &room);
+    for (const auto& [folder, is_version_2] : control_groups("memory")) {
+        const Names& names = is_version_2 ? version_2 : version_1;
+        const int64_t limit = read_number(folder / names.limit);
+        if (limit == 0) continue;
+        const fs::path stat = folder / "memory.stat";
+        const int64_t cached = read_entry(stat, names.inactive) + read_entry(stat, names.active);
+        room.restrict(limit, std::max<int64_t>(0, read_number(folder / names.usage) - cached));
     }
     return room;
 }

@@ -109,7 +109,6 @@ void check_backward(const Call& c, const nn_conv_params& p) {
     c.need_tensor("dy", result_shape(p), weight.dtype());
     c.need_tensor("dweight", weight.shape(), sums);
     c.need_tensor("dbias", {p.outputs}, sums);
-    c.need(!c.in("dweight") || c.in("dweight").tiles() == 1, "dweight must be one tile");
     c.need(!c.flag("bias") || !c.in("dweight") == !c.in("dbias"),
            "dweight and dbias are given together");
 }
@@ -121,13 +120,14 @@ void run_conv2d_backward(Call& c) {
     const Tensor x = retile(c.in("x"), grid_of(images, c.in("x").shape())),
                  dy = retile(c.in("dy"), grid_of(images, result_shape(p))),
                  weight = whole_tensor(c.in("weight"));
-    const bool into = bool(c.in("dweight")), need_dx = c.flag("need_dx");
+    const bool need_dx = c.flag("need_dx"), has_bias = c.flag("bias"),
+               into = is_one_tile(c.in("dweight")) && (!has_bias || is_one_tile(c.in("dbias")));
     const Dtype sums = accumulator(x.dtype());
     const Tensor dx = need_dx ? Tensor(x.grid(), x.dtype()) : Tensor(),
                  dweight = into ? c.in("dweight") : Tensor(Grid::whole(weight.shape()), sums),
-                 dbias = !c.flag("bias") ? Tensor()
-                         : into          ? c.in("dbias")
-                                         : Tensor(Grid::whole({p.outputs}), sums);
+                 dbias = !has_bias ? Tensor()
+                         : into    ? c.in("dbias")
+                                   : Tensor(Grid::whole({p.outputs}), sums);
     for (int64_t i = 0; i < dy.tiles(); ++i) {
         if (need_dx)
             emit(task("conv2d_input_backward", x.dtype())
@@ -139,7 +139,7 @@ void run_conv2d_backward(Call& c) {
                        reads(dy, i), reads(x, i)}),
              p, dy, i);
     }
-    c.results = {dx, dweight, dbias};
+    c.results = {dx, added_to(c.in("dweight"), dweight), added_to(c.in("dbias"), dbias)};
 }
 
 std::vector<Attribute> backward_attributes() {

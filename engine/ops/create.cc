@@ -31,14 +31,8 @@ Tensor new_tensor(const Call& c, const Dims& shape) {
 
 Tensor new_tensor(const Call& c) { return new_tensor(c, c.ints("shape")); }
 
-void check_representable(const Call& c, Dtype dtype, double value) {
-    c.need(representable(value, dtype), "dtype {} cannot hold {}", dtype, value);
-}
-
 void fill(Call& c, const Tensor& x) {
-    const double value = c.number("value");
-    check_representable(c, x.dtype(), value);
-    fill(x, value);
+    c.fill(x, "value");
     c.result(x);
 }
 
@@ -117,7 +111,8 @@ void run_arange(Call& c) {
     c.need(count >= 1, "count is {}; at least 1 is needed", count);
     const Tensor y = new_tensor(c, {count});
     const double start = c.number("start"), step = c.number("step");
-    for (double value : {start, step}) check_representable(c, y.dtype(), value);
+    for (double value : {start, step})
+        c.need(representable(value, y.dtype()), "dtype {} cannot hold {}", y.dtype(), value);
     for (int64_t i = 0; i < y.tiles(); ++i) {
         const Block block = y.block(i);
         task("arange", y.dtype())

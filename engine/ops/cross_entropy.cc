@@ -81,20 +81,31 @@ void emit_loss(nn_cross_entropy_params p, const LogitsTile& t, const Tensor& los
 }
 
 void emit_grad(nn_cross_entropy_params p, const LogitsTile& t, const TilePtr& dlogits,
-               const Tensor& count) {
+               const Tensor& divisor) {
     p.rows = t.rows, p.cols = t.cols, p.ld = t.ld, p.col_start = t.col_start;
     task("ce_grad", t.dtype)
         .use(dlogits == t.logits ? updates(dlogits) : writes(dlogits))
-        .use({reads(t.logits), reads(t.stats), reads(t.targets), reads(count, 0)})
+        .use({reads(t.logits), reads(t.stats), reads(t.targets), reads(divisor, 0)})
         .params(p)
         .emit(t.number, {t.rows, t.cols}, 5);
 }
 
-// scale * sum / count as a scalar of the accumulator dtype; 0, like its gradient, if no target
-// counts.
-Tensor mean_loss(const Tensor& sum, const Tensor& count, double scale, Dtype dtype) {
-    const Tensor at_least_one = pointwise("maximum", Dtype::f64, Dtype::f64, {count, 1.0});
-    const Tensor mean = pointwise("div", Dtype::f64, Dtype::f64, {sum, at_least_one});
+// By what the sum is divided: the given divisor, else the number of targets that count. 0 * count
+// is added to a divisor, because ce_count checks the targets.
+Tensor divisor_of(const Call& c, const Tensor& count) {
+    const Tensor& given = c.in("divisor");
+    if (!given) return count;
+    c.need_tensor("divisor", {}, Dtype::f64);
+    const Tensor nothing = pointwise("mul", Dtype::f64, Dtype::f64, {count, 0.0});
+    return pointwise("add", Dtype::f64, Dtype::f64, {given, nothing});
+}
+
+// scale * sum / divisor as a scalar of the accumulator dtype; 0, like its gradient, if the divisor
+// is 0, because then no target counts.
+Tensor mean_loss(const Tensor& sum, const Tensor& divisor, double scale, Dtype dtype) {
+    const Tensor positive =
+        pointwise("maximum", Dtype::f64, Dtype::f64, {divisor, nn_least_divisor});
+    const Tensor mean = pointwise("div", Dtype::f64, Dtype::f64, {sum, positive});
     return cast(scale == 1 ? mean : pointwise("mul", Dtype::f64, Dtype::f64, {mean, scale}),
                 accumulator(dtype));
 }
@@ -108,6 +119,7 @@ void run_cross_entropy(Call& c) {
     const Tensor targets = target_rows(c, c.in("logits"), logits);
     const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
     const Tensor count = count_targets(p, targets), loss(Grid(), Dtype::f64);
+    const Tensor divisor = divisor_of(c, count);
     const Tensor stats(stats_grid(logits), accumulator(logits.dtype()));
     const int64_t columns = logits.grid().tiles(1);
     for (int64_t i = 0; i < logits.tiles(); ++i) {
@@ -115,14 +127,15 @@ void run_cross_entropy(Call& c) {
         emit_stats(p, t, i % columns == 0);
         if (i % columns == columns - 1) emit_loss(p, t, loss, i < columns);
     }
-    c.results = {mean_loss(loss, count, 1, logits.dtype()), stats, count};
+    c.results = {mean_loss(loss, divisor, 1, logits.dtype()), stats, count, divisor};
 }
 
 const OpRegistrar cross_entropy = Op{
-    .doc = R"(cross_entropy(logits, targets) -> loss, stats~, count~
+    .doc = R"(cross_entropy(logits, targets, divisor?) -> loss, stats~, count~, denominator~
 Mean of -log softmax(logits)[target] over the targets that are not ignore_index, for logits (...,
-vocab) and 0-based targets (...). 0 if every target is ignored. The backward pass uses stats and
-count. Error: a target outside the vocabulary.
+vocab) and 0-based targets (...). 0 if every target is ignored. divisor (f64, one element): by which
+the sum is divided, instead of by count, the number of these targets. The backward pass uses stats
+and denominator, the divisor or count. Error: a target outside the vocabulary.
     local logits, targets = nn.zeros(2, 4), nn.tensor({3, 0}, {dtype = "i32"})
     nn.cross_entropy(logits, targets):item()  --> 1.3863)",
     .attributes = {ignore_attribute},
@@ -130,7 +143,7 @@ count. Error: a target outside the vocabulary.
                 "{logits={2,3,7}, targets={2,3,below=7}, ignore_index=2}"},
     .run = run_cross_entropy,
     .category = "losses",
-    .kernels = {"ce_count", "ce_stats", "ce_loss", "maximum", "div", "mul"},
+    .kernels = {"ce_count", "ce_stats", "ce_loss", "maximum", "div", "mul", "add"},
 };
 
 void run_cross_entropy_backward(Call& c) {
@@ -138,23 +151,23 @@ void run_cross_entropy_backward(Call& c) {
     const Tensor& in = c.in("logits");
     const Tensor logits = as_rows(in);
     c.need_tensor("stats", {logits.dim(0), 3}, accumulator(in.dtype()));
-    c.need_tensor("count", {}, Dtype::f64);
+    c.need_tensor("denominator", {}, Dtype::f64);
     const Tensor targets = target_rows(c, in, logits);
     const Tensor stats = retile(c.in("stats"), stats_grid(logits));
     const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
     const Tensor dlogits(logits.grid(), logits.dtype());
     for (int64_t i = 0; i < logits.tiles(); ++i)
-        emit_grad(p, logits_tile(logits, stats, targets, i), dlogits.tile(i), c.in("count"));
+        emit_grad(p, logits_tile(logits, stats, targets, i), dlogits.tile(i), c.in("denominator"));
     c.result(reshape(dlogits, in.shape()));
 }
 
 const OpRegistrar cross_entropy_backward = Op{
-    .doc = R"(cross_entropy_backward(logits, targets, stats, count) -> dlogits
-(softmax(logits) - onehot(target)) / count, 0 in ignored rows: the gradient of cross_entropy for
-dloss = 1.
+    .doc = R"(cross_entropy_backward(logits, targets, stats, denominator) -> dlogits
+(softmax(logits) - onehot(target)) / denominator, 0 in ignored rows: the gradient of cross_entropy
+for dloss = 1.
     local logits, targets = nn.zeros(1, 2), nn.tensor({1}, {dtype = "i32"})
-    local _, stats, count = nn.cross_entropy(logits, targets)
-    nn.cross_entropy_backward(logits, targets, stats, count)  --> {{0.5, -0.5}})",
+    local _, stats, _, denominator = nn.cross_entropy(logits, targets)
+    nn.cross_entropy_backward(logits, targets, stats, denominator)  --> {{0.5, -0.5}})",
     .attributes = {ignore_attribute},
     .gradient_of = "cross_entropy",
     .run = run_cross_entropy_backward,
@@ -193,16 +206,18 @@ public:
 
     void run() {
         count = count_targets(p, targets);
+        divisor = divisor_of(c, count);
         for (int64_t i = 0; i < hidden.tiles(); ++i) {
             for (int64_t v = 0; v < weight.tiles(); ++v) project(i, v);
             emit_loss(p, scratch(i, 0), loss, i == 0);
             for (int64_t v = 0; gradient && v < weight.tiles(); ++v) differentiate(i, v);
         }
-        c.result(mean_loss(loss, count, p.scale, hidden.dtype()));
+        c.result(mean_loss(loss, divisor, p.scale, hidden.dtype()));
         c.result(gradient ? reshape(cast(dhidden, hidden.dtype()), c.in("hidden").shape())
                           : Tensor());
         c.result(dweight);
         c.result(dbias);
+        c.result(count);
     }
 
 private:
@@ -238,7 +253,7 @@ private:
 
     void differentiate(int64_t i, int64_t v) {
         const LogitsTile t = scratch(i, v);
-        emit_grad(p, t, t.logits, count);
+        emit_grad(p, t, t.logits, divisor);
         nn_gemm_params q = gemm_params(t.rows, hidden.dim(1), t.cols, {.wide = true});
         q.lda = t.ld;
         gemm(adds(dhidden, i, v == 0), t.logits, weight.tile(v), q);
@@ -255,7 +270,7 @@ private:
     Call& c;
     const Tensor hidden, weight, bias, targets;
     nn_cross_entropy_params p;
-    Tensor stats, loss, count, dhidden, dweight, dbias;
+    Tensor stats, loss, count, divisor, dhidden, dweight, dbias;
     const bool gradient, into;
     const int64_t window = 2 + machine().count(Device::cpu) / 8;
     std::map<std::tuple<int64_t, int64_t, size_t>, TilePtr> tiles;
@@ -273,9 +288,9 @@ void run_linear_cross_entropy(Call& c) {
 
 const OpRegistrar linear_cross_entropy = Op{
     .doc = R"(linear_cross_entropy(hidden, weight, targets, bias?,
-dweight+weight) -> loss, dhidden?~, dweight?~, dbias?~
-scale * cross_entropy(hidden weight^T + bias, targets) for hidden (..., embd), weight (vocab,
-embd), targets (...) and bias (vocab) or none. With gradient, also the gradients for dloss = 1: they
+dweight+weight, divisor?) -> loss, dhidden?~, dweight?~, dbias?~, count~
+scale * cross_entropy(hidden weight^T + bias, targets, divisor) for hidden (..., embd), weight
+(vocab, embd), targets (...) and bias (vocab) or none. With gradient, also the gradients for dloss = 1: they
 are computed tile by tile in the same pass, so that only the logits of a few token tiles exist at
 once. If dweight is given, the gradient is added to it in place.
     local hidden, head = nn.zeros(2, 8), nn.randn(50, 8)
@@ -290,7 +305,7 @@ once. If dweight is given, the gradient is added to it in place.
     .run = run_linear_cross_entropy,
     .category = "losses",
     .kernels = {"gemm", "ce_count", "ce_stats", "ce_loss", "ce_grad", "column_sum", "maximum",
-                "div", "mul"},
+                "div", "mul", "add"},
 };
 
 }  // namespace

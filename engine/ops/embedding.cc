@@ -101,9 +101,6 @@ void check_backward(const Call& c) {
     c.need_tensor("dtokens", tokens.shape(), sums);
     c.need_dtype("dpositions", sums);
     if (positions) c.need_shape("dpositions", positions.shape());
-    c.need(!c.in("dtokens") || c.in("dtokens").grid().tiles(1) == 1,
-           "dtokens must not be cut along its columns");
-    c.need(!c.in("dpositions") || c.in("dpositions").tiles() == 1, "dpositions must be one tile");
 }
 
 void run_embedding_backward(Call& c) {
@@ -111,7 +108,8 @@ void run_embedding_backward(Call& c) {
     check_backward(c);
     const Tensor &ids = c.in("ids"), &tokens = c.in("tokens"), &positions = c.in("positions");
     const Tensor dy = retile(c.in("dy"), result_grid(c));
-    const bool into = bool(c.in("dtokens")), into_positions = bool(c.in("dpositions"));
+    const bool into = c.in("dtokens") && c.in("dtokens").grid().tiles(1) == 1,
+               into_positions = is_one_tile(c.in("dpositions"));
     const Dtype sums = accumulator(tokens.dtype());
     const Grid table = tokens.grid().with(1, whole(tokens.dim(1)));
     const Tensor dtokens = into ? c.in("dtokens") : Tensor(table, sums);
@@ -138,7 +136,7 @@ void run_embedding_backward(Call& c) {
             .params(p)
             .emit(0, dpositions.shape());
     }
-    c.results = {dtokens, dpositions};
+    c.results = {added_to(c.in("dtokens"), dtokens), added_to(c.in("dpositions"), dpositions)};
 }
 
 const OpRegistrar embedding_backward = Op{

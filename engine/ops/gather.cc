@@ -108,10 +108,8 @@ void run_scatter(Call& c) {
     const Grid grid = y.grid().with(axis, whole(shape[size_t(axis)]));
     Tensor src = c.in("src");
     if (c.given("src")) {
-        const double value = c.number("src");
-        c.need(representable(value, x.dtype()), "dtype {} cannot hold {}", x.dtype(), value);
         src = Tensor(grid, x.dtype());
-        fill(src, value);
+        c.fill(src, "src");
     } else {
         c.need_dtype("src", x.dtype());
         c.need(src.shape() == shape, "src is {} where {} is needed", src, shape);

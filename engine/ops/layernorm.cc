@@ -72,13 +72,9 @@ void check_backward(const Call& c, const Tensor& s, bool bias) {
     c.need_tensor("ds", s.shape(), s.dtype());
     c.need_tensor("stats", stats_grid(s).shape(), sums);
     c.need_tensor("weight", {s.dim(-1)}, s.dtype());
-    const auto check_sum = [&](const char* name) {
-        c.need_tensor(name, {s.dim(-1)}, sums);
-        c.need(!c.in(name) || c.in(name).tiles() == 1, "{} must be one tile", name);
-    };
-    check_sum("dweight");
+    c.need_tensor("dweight", {s.dim(-1)}, sums);
     if (!bias) return;
-    check_sum("dbias");
+    c.need_tensor("dbias", {s.dim(-1)}, sums);
     c.need(bool(c.in("dweight")) == bool(c.in("dbias")),
            "dweight and dbias must both be given, or neither");
 }
@@ -91,7 +87,7 @@ template <bool rms> void run_norm_backward(Call& c) {
     const Tensor dy = retile(c.in("dy"), s.grid()), ds = retile(c.in("ds"), s.grid());
     const Tensor stats = retile(c.in("stats"), stats_grid(s));
     const Tensor weight = whole_tensor(c.in("weight"));
-    const bool into = bool(c.in("dweight"));
+    const bool into = is_one_tile(c.in("dweight")) && (!bias || is_one_tile(c.in("dbias")));
     const auto sums = [&](const char* name) {
         return into ? c.in(name) : Tensor(weight.grid(), accumulator(s.dtype()));
     };
@@ -105,8 +101,8 @@ template <bool rms> void run_norm_backward(Call& c) {
             .params(nn_layernorm_params{rows_in(s, i), s.dim(-1), 0, first, rms})
             .emit(i, s.block(i).extent, 15);
     }
-    c.results = {dx, dweight};
-    if (!rms) c.result(dbias);
+    c.results = {dx, added_to(c.in("dweight"), dweight)};
+    if (!rms) c.result(bias ? added_to(c.in("dbias"), dbias) : Tensor());
 }
 
 const OpRegistrar layernorm_backward = Op{

@@ -8,6 +8,8 @@
 #include "engine/base/error.h"
 #include "engine/graph/context.h"
 #include "engine/graph/sink.h"
+#include "engine/rules/copy.h"
+#include "engine/rules/view.h"
 
 namespace nn {
 namespace {
@@ -158,10 +160,15 @@ const Op* find_op(const std::string& name) {
 
 std::vector<Tensor> apply(const Op& op, std::vector<Tensor> inputs, std::vector<Value> values) {
     const CurrentOp in_progress(op.name.c_str(), op.in_place());
+    const bool no_axes = op.any_rank && !inputs.empty() && inputs[0] && inputs[0].rank() == 0;
+    for (Tensor& t : inputs)
+        if (no_axes && t && t.rank() == 0) t = reshape(t, {1});
     Call call(op, std::move(inputs), std::move(values));
     OpEmission tasks;
     op.run(call);
     check_results(op, call.results);
+    for (Tensor& t : call.results)
+        if (no_axes && t) t = reshape(t, {});
     for (size_t i = 0; i < op.inputs.size(); ++i)
         if (op.inputs[i].changes() && call.all()[i]) call.all()[i].changed();
     tasks.commit();
@@ -263,7 +270,9 @@ double Call::number_or_scalar(const char* name) const {
 // A recorded task keeps this number, so an nn.scalar, which may change later, is refused.
 double Call::number(const std::string& name) const {
     need(value(name).kind != Value::scalar || !recording_number(),
-         "'{}' cannot be an nn.scalar in a compiled function; pass a number", name);
+         "'{}' cannot be an nn.scalar in a compiled function; give a number, with which the "
+         "function is recorded again when it changes",
+         name);
     return number_or_scalar(name.c_str());
 }
 
@@ -303,7 +312,10 @@ std::vector<int> Call::axes(const char* attribute, size_t rank) const {
         for (size_t i = 0; i < rank; ++i) out.push_back(int(i));
         return out;
     }
-    for (int64_t value : ints(attribute))
+    const Dims given = ints(attribute);
+    need(!given.empty() || rank == 0, "'{}' is an empty list; leave it out for all axes",
+         attribute);
+    for (int64_t value : given)
         out.push_back(checked_axis(op.name.c_str(), attribute, value, rank));
     std::ranges::sort(out);
     need(std::ranges::adjacent_find(out) == out.end(), "'{}' names an axis twice", attribute);
@@ -311,9 +323,16 @@ std::vector<int> Call::axes(const char* attribute, size_t rank) const {
 }
 
 std::vector<Patch> Call::patch(const char* attribute, size_t offset) const {
-    const Value& v = value(attribute);
-    if (v.kind != Value::scalar) return {};
-    return {{Patch::scalar, int32_t(offset), v.scalar_id}};
+    if (scalar(attribute) < 0) return {};
+    return {{Patch::scalar, int32_t(offset), scalar(attribute)}};
+}
+
+void Call::fill(const Tensor& x, const char* name) const {
+    const double number = number_or_scalar(name);
+    need(representable(number, x.dtype()), "dtype {} cannot hold {}", x.dtype(), number);
+    need(scalar(name) < 0 || is_float(x.dtype()), "an nn.scalar cannot fill a tensor of {}",
+         x.dtype());
+    nn::fill(x, number, scalar(name));
 }
 
 void Call::need_float(const char* input) const {

@@ -62,6 +62,7 @@ struct Op {
     // the mask, so that the gradient can compute it again.
     std::string mask = "";
     bool changes_parameters = false;  // an optimizer: it may change tensors that need gradients
+    bool any_rank = false;            // a tensor without axes counts as one with an axis of size 1
     void (*run)(Call& call) = nullptr;
     std::string category = "";  // heading in the reference; default of an op in place: "in place"
     // Kernels of its tasks, except copy, cast and fill. Empty: the kernel with the op's name.
@@ -82,7 +83,7 @@ struct Value {
     double number_value = 0;
     std::string text_value = {};
     Dims list_value = {};
-    int32_t scalar_id = 0;  // of an nn.scalar
+    int32_t scalar_id = -1;  // of an nn.scalar
 };
 
 // The text of an argument of Call::need().
@@ -113,8 +114,11 @@ public:
     Dtype dtype(const char* attribute) const;
     int axis(const char* attribute, size_t rank) const;               // 0-based
     std::vector<int> axes(const char* attribute, size_t rank) const;  // sorted; all by default
+    int32_t scalar(const char* name) const { return value(name).scalar_id; }  // -1: none
     // The patch that sets an nn.scalar at submission; none if the attribute is a number.
     std::vector<Patch> patch(const char* attribute, size_t offset) const;
+    // Fills x with the number `name`, or at submission with the value of its nn.scalar.
+    void fill(const Tensor& x, const char* name) const;
 
     void result(Tensor tensor) { results.push_back(std::move(tensor)); }
     // For an op that may return its input: returns a view of it then, so that using the result

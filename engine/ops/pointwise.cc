@@ -19,10 +19,12 @@ Dtype promote(Dtype a, Dtype b) {
 
 TensorOrNumber operand(const Call& c, size_t input) {
     if (const Tensor& t = c.all()[input]) return t;
-    return c.number(c.op.inputs[input].name);
+    const char* name = c.op.inputs[input].name.c_str();
+    return {c.number_or_scalar(name), c.scalar(name)};
 }
 
-// The operands from the input `first` on, cast to the dtype in which `allowed` computes them.
+// The operands from the input `first` on, cast to the dtype in which `allowed` computes them. A
+// scalar counts as a fraction, because its value may become one.
 std::vector<TensorOrNumber> operands_of(const Call& c, size_t first, Dtypes allowed, Dtype* dtype) {
     std::vector<TensorOrNumber> operands;
     bool any = false;
@@ -35,10 +37,11 @@ std::vector<TensorOrNumber> operands_of(const Call& c, size_t first, Dtypes allo
     c.need(any, "at least one operand must be a tensor");
     for (const TensorOrNumber& o : operands) {
         if (o.tensor || is_float(*dtype)) continue;
-        const bool whole = std::fabs(o.number) < 0x1p53 && o.number == double(int64_t(o.number));
+        const bool whole =
+            o.scalar < 0 && std::fabs(o.number) < 0x1p53 && o.number == double(int64_t(o.number));
         if (!whole)
             *dtype = Dtype::f32;
-        else if (*dtype == Dtype::boolean && o.number != 0 && o.number != 1)
+        else if (!representable(o.number, *dtype))
             *dtype = Dtype::i64;
     }
     if (allowed == FLOATS && !is_float(*dtype)) *dtype = Dtype::f32;

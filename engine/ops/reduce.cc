@@ -26,6 +26,7 @@ Op reduction(void (*run)(Call&), std::vector<std::string> samples, const char* d
               .attributes = {{"axis", "axes", "nil", "an axis or a list of axes; all by default"},
                              {"keepdim", "bool", "false", "keep reduced axes with size 1"}},
               .samples = std::move(samples),
+              .any_rank = true,
               .run = run,
               .category = "reductions",
               .kernels = {"reduce"}};

@@ -27,6 +27,7 @@ Op running(void (*run)(Call&), std::vector<std::string> samples, const char* doc
               .attributes = {{"axis", "axis", "-1", "the axis to run along"},
                              {"reverse", "bool", "false", "run from the end to the start"}},
               .samples = std::move(samples),
+              .any_rank = true,
               .run = run,
               .category = "reductions",
               .kernels = {"scan"}};

@@ -55,6 +55,7 @@ exp(x - max x) / sum exp(x - max x) along an axis. y has the shape of x.
     x:softmax(1)  --> {{0.0474, 0.0474, 0.0474}, {0.9526, 0.9526, 0.9526}})",
     .attributes = {axis_attribute},
     .samples = {"{x={3,5}}", "{x={2,4,257}}", "{x={3,5,4}, axis=2}"},
+    .any_rank = true,
     .run = run_rows,
     .category = "rows",
 };
@@ -67,6 +68,7 @@ y (dy - sum(dy y)) along an axis.
     .samples = {"{dy={3,5}, y={3,5,lo=0.1,hi=0.3}}"},
     .gradient_of = "softmax",
     .gradient_in = "x",
+    .any_rank = true,
     .run = run_rows,
 };
 
@@ -76,6 +78,7 @@ x - logsumexp(x) along an axis.
     nn.log_softmax(nn.tensor{0, 0})  --> {-0.6931, -0.6931})",
     .attributes = {axis_attribute},
     .samples = {"{x={3,5}}", "{x={2,4,65}}", "{x={3,5,4}, axis=1}"},
+    .any_rank = true,
     .run = run_rows,
     .category = "rows",
 };
@@ -88,6 +91,7 @@ dy - exp(y) sum(dy) along an axis.
     .samples = {"{dy={3,5}, y={3,5,lo=-3,hi=-0.5}}"},
     .gradient_of = "log_softmax",
     .gradient_in = "x",
+    .any_rank = true,
     .run = run_rows,
 };
 
@@ -107,6 +111,7 @@ log sum exp(x) along an axis, without overflow.
     nn.logsumexp(nn.tensor{{0, 0}, {1000, 0}})  --> {0.6931, 1000})",
     .attributes = {axis_attribute, {"keepdim", "bool", "false", "keep the axis with size 1"}},
     .samples = {"{x={3,5}}", "{x={2,4,65}, keepdim=true}", "{x={3,5,4}, axis=2}"},
+    .any_rank = true,
     .run = run_logsumexp,
     .category = "rows",
 };

@@ -69,6 +69,7 @@ elements keep their order; NaN is larger than all numbers.
     values, indices  --> {1, 2, 3}, {1, 2, 0})",
     .attributes = {axis_attribute, descending_attribute},
     .samples = {"{x={3,7}}", "{x={3,5,4}, axis=2, descending=true}"},
+    .any_rank = true,
     .run = [](Call& c) { result(c, sorted(c)); },
     .category = "sorting",
 };
@@ -81,6 +82,7 @@ The 0-based positions, as i64, that sort x along an axis; see sort.
     .attributes = {axis_attribute, descending_attribute},
     .samples = {"{x={3,7}}", "{x={5,4}, axis=1}"},
     .no_gradient = "returns positions, which are piecewise constant",
+    .any_rank = true,
     .run = [](Call& c) { c.result(sorted(c).indices); },
     .category = "sorting",
     .kernels = {"sort"},
@@ -97,6 +99,7 @@ Error: k is larger than the axis.
                    axis_attribute,
                    {"largest", "bool", "true", "the largest, or else the smallest"}},
     .samples = {"{x={3,7}, k=2}", "{x={3,5,4}, k=3, axis=2, largest=false}"},
+    .any_rank = true,
     .run =
         [](Call& c) {
             const Tensor& x = c.in("x");
@@ -115,6 +118,7 @@ in PyTorch; NaN is larger than all numbers. Error: k is larger than the axis.
     value, index  --> 20, 2)",
     .attributes = {{"k", "int", "", "the rank, from 1"}, axis_attribute, keepdim_attribute},
     .samples = {"{x={3,7}, k=3}", "{x={3,5,4}, k=1, axis=2, keepdim=true}"},
+    .any_rank = true,
     .run =
         [](Call& c) {
             const Tensor& x = c.in("x");
@@ -144,6 +148,7 @@ does not have.
     values, indices  --> {2, 5}, {1, 1})",
     .attributes = {{"axis", "axis", "nil", "the axis; all elements by default"}, keepdim_attribute},
     .samples = {"{x={3,5}}", "{x={3,5,4}, axis=2}", "{x={3,6}, axis=-1, keepdim=true}"},
+    .any_rank = true,
     .run = run_median,
     .category = "sorting",
     .kernels = {"sort"},

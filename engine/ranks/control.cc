@@ -30,7 +30,7 @@ namespace {
 using sockets::Message;
 using sockets::Type;
 
-constexpr double seconds_to_start = 60, seconds_to_end = 2;
+constexpr double seconds_to_start = 60, seconds_to_send = 10, seconds_to_end = 2;
 constexpr double seconds_for_own_error = 0.5;
 
 // Rank 0 has a peer for every other rank; the others have rank 0 alone.
@@ -62,13 +62,18 @@ State& state() {
     return *instance;
 }
 
-void send_to(const Peer& peer, Type type, const std::string& text) {
+// Whether the message was sent. One to a peer that has ended is dropped and counts as sent.
+bool send_to(const Peer& peer, Type type, const std::string& text) {
     const std::lock_guard lock(state().sending);
-    if (!peer.ended || type == Type::end) sockets::send(peer.socket, type, text, seconds_to_end);
+    if (peer.ended && type != Type::end) return true;
+    const bool is_value = type == Type::value || type == Type::values;
+    return sockets::send(peer.socket, type, text, is_value ? seconds_to_send : seconds_to_end);
 }
 
-void send_to_all(Type type, const std::string& text) {
-    for (const Peer& peer : state().peers) send_to(peer, type, text);
+bool send_to_all(Type type, const std::string& text) {
+    bool all = true;
+    for (const Peer& peer : state().peers) all = send_to(peer, type, text) && all;
+    return all;
 }
 
 [[noreturn]] void leave(int code) {
@@ -118,6 +123,22 @@ void complete_gather() {
     s.changed.notify_all();
 }
 
+// With the mutex.
+void lose(Peer& peer, const std::string& how) {
+    peer.ended = true;
+    if (state().ending || !state().error.empty()) return;
+    state().error = name_of(peer) + " " + how;
+    state().error_since = now_seconds();
+}
+
+std::string why_not_sent(size_t bytes) {
+    if (bytes > sockets::most_bytes)
+        return format("cannot take values of %s, which is more than %s",
+                      human_bytes(double(bytes)).c_str(),
+                      human_bytes(double(sockets::most_bytes)).c_str());
+    return format("took no value for %g s, or its link failed", seconds_to_send);
+}
+
 // Rank 0, with the mutex: keeps a rank's value; with the last one, gives all to all.
 void keep_value(int rank, const std::string& text) {
     State& s = state();
@@ -128,7 +149,9 @@ void keep_value(int rank, const std::string& text) {
     s.gathered = s.given;
     std::ranges::fill(s.has_given, char(0));
     complete_gather();
-    send_to_all(Type::values, packed(s.gathered));
+    const std::string all = packed(s.gathered);
+    for (Peer& peer : s.peers)
+        if (!send_to(peer, Type::values, all)) lose(peer, why_not_sent(all.size()));
 }
 
 void handle(Peer& peer, const Message& message) {
@@ -149,13 +172,6 @@ void handle(Peer& peer, const Message& message) {
         case Type::end: leave(std::atoi(message.text.c_str()));
         default: break;
     }
-}
-
-void lose(Peer& peer, const std::string& how) {
-    peer.ended = true;
-    if (state().ending || !state().error.empty()) return;
-    state().error = name_of(peer) + " " + how;
-    state().error_since = now_seconds();
 }
 
 // elapsed: seconds since the last call.
@@ -252,9 +268,10 @@ void connect_to_first(const std::vector<Card>& cards) {
     if (peer.socket < 0)
         fail("rank %d on %s cannot connect to rank 0 on %s, port %d; a firewall may be between",
              ranks().rank, mine.host, cards[0].host, cards[0].address.port);
-    sockets::send(peer.socket, Type::hello,
-                  format("%d %llx", ranks().rank, (unsigned long long)cards[0].key),
-                  seconds_to_start);
+    if (!sockets::send(peer.socket, Type::hello,
+                       format("%d %llx", ranks().rank, (unsigned long long)cards[0].key),
+                       seconds_to_start))
+        fail("%s broke the connection of rank %d", name_of(peer).c_str(), ranks().rank);
 }
 
 void compare(const std::vector<std::pair<std::string, std::string>>& identity) {
@@ -311,8 +328,8 @@ std::vector<std::string> gather(const std::string& what, const std::string& mine
     std::unique_lock lock(s.mutex);
     if (ranks().rank == 0)
         keep_value(0, text);
-    else
-        send_to(s.peers[0], Type::value, text);
+    else if (!send_to(s.peers[0], Type::value, text))
+        fail("%s %s", name_of(s.peers[0]).c_str(), why_not_sent(text.size()).c_str());
     while (!s.complete) {
         s.changed.wait_for(lock, std::chrono::milliseconds(20));
         lock.unlock();
@@ -337,7 +354,9 @@ void fail_all(const std::string& text) {
     if (!started()) print_and_end(text);
     if (ranks().rank == 0)
         print_and_end(format("[rank 0 on %s] %s", host_name().c_str(), text.c_str()));
-    send_to_all(Type::error, text);
+    if (!send_to_all(Type::error, text))
+        std::fprintf(stderr, "nnlua: [rank %d on %s] %s\n", ranks().rank, host_name().c_str(),
+                     text.c_str());
     for (double end = now_seconds() + seconds_to_end; now_seconds() < end;) usleep(10'000);
     leave(1);  // rank 0 normally ends this process before
 }

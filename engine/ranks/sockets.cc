@@ -22,7 +22,6 @@ namespace {
 struct Header {
     uint32_t type, bytes;
 };
-constexpr uint32_t most_bytes = 64 << 20;  // of a message; more is not one of ours
 
 bool wait_until_ready(int socket, short event, double seconds) {
     pollfd one{socket, event, 0};
@@ -109,22 +108,23 @@ int accept(int listener, double seconds) {
 }
 
 bool send(int socket, Type type, const std::string& text, double seconds) {
+    if (text.size() > most_bytes) return false;
     const Header header{uint32_t(type), uint32_t(text.size())};
     std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
     bytes += text;
-    const double end = now_seconds() + seconds;
-    for (size_t sent = 0; sent < bytes.size();) {
+    double end = now_seconds() + seconds;
+    size_t sent = 0;
+    while (sent < bytes.size()) {
         const ssize_t n = ::send(socket, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-        if (n > 0) {
-            sent += size_t(n);
-        } else if (n < 0 && errno != EAGAIN && errno != EINTR) {
-            return false;
-        } else if (!wait_until_ready(socket, POLLOUT, end - now_seconds()) &&
-                   now_seconds() >= end) {
-            return false;
-        }
+        if (n > 0)
+            sent += size_t(n), end = now_seconds() + seconds;
+        else if (n < 0 && errno != EAGAIN && errno != EINTR)
+            break;
+        else if (!wait_until_ready(socket, POLLOUT, end - now_seconds()) && now_seconds() >= end)
+            break;
     }
-    return true;
+    if (sent > 0 && sent < bytes.size()) shutdown(socket, SHUT_RDWR);
+    return sent == bytes.size();
 }
 
 bool Inbox::read(int socket) {

@@ -23,7 +23,10 @@ struct Message {
     Type type;
     std::string text;
 };
-// Blocks for at most `seconds` if the peer does not read; false if the message was not sent.
+constexpr size_t most_bytes = size_t(256) << 20;  // of a message; more is not one of ours
+// Blocks while the peer reads, and for at most `seconds` while it does not; false if the message
+// was not sent. If a part of it was, nothing can follow, and both ends of the connection are
+// closed.
 bool send(int socket, Type type, const std::string& text, double seconds);
 
 // The messages that arrive at a socket.

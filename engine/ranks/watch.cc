@@ -89,7 +89,7 @@ void RankWatch::accept_rank() {
         close(socket);  // not our rank
         return;
     }
-    socket_ = socket, inbox_ = std::move(inbox);
+    socket_ = socket, inbox_ = std::move(inbox), has_met_ = true;
 }
 
 void watch::join() {

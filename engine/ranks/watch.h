@@ -17,6 +17,7 @@ public:
     // Whether rank 0 was connected and has ended before its work was done, or is silent for longer
     // than the limit of ranks.
     bool has_lost_rank() const { return is_lost_; }
+    bool has_met_rank() const { return has_met_; }  // rank 0 has connected
 
 private:
     void accept_rank();
@@ -26,7 +27,7 @@ private:
     sockets::Inbox inbox_;
     double silence_ = 0, limit_;
     bool has_beat_ = false;  // rank 0 sends no beats while it waits for the other ranks
-    bool is_done_ = false, is_lost_ = false;
+    bool has_met_ = false, is_done_ = false, is_lost_ = false;
 };
 
 namespace watch {

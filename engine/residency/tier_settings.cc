@@ -202,17 +202,21 @@ void set_tiers(const TierSettings& settings) {
     state().measured_rate = 0;
 }
 
-int64_t reserved_ram() {
-    return std::max(tiers().bytes(NodeKind::ram) / 32, 4 * state().largest_tile);
+// largest_tile: that eager tasks use.
+static int64_t reserve_of(int64_t ram, int64_t largest_tile) {
+    return std::max(ram / 32, 4 * largest_tile);
 }
 
-int64_t reserved_ram(const Program& program) {
-    size_t largest = 0;
+int64_t reserved_ram() { return reserve_of(tiers().bytes(NodeKind::ram), state().largest_tile); }
+
+// Eager tasks may use the weights and moments of the program, which a plan does not create.
+static int64_t largest_eager_tile(const Program& program) {
+    int64_t largest = state().largest_tile;
     for (const Task& task : program.tasks)
         for (int i = 0; i < task.handles; ++i)
             if (task.tiles[i]->kind == weights || task.tiles[i]->kind == optimizer_state)
-                largest = std::max(largest, task.tiles[i]->bytes);
-    return std::max(reserved_ram(), 4 * int64_t(largest));
+                largest = std::max(largest, int64_t(task.tiles[i]->bytes));
+    return largest;
 }
 
 int64_t staging_bytes(const Program& program) {
@@ -224,9 +228,12 @@ int64_t staging_bytes(const Program& program) {
     return std::max(exists, at_once * ((largest + slot_block - 1) / slot_block) * slot_block);
 }
 
+static int64_t bytes_of_all_tiles(const Program& program) {
+    return admitted_bytes() + program.info.planned_bytes + program.info.temporary_bytes;
+}
 int64_t ram_without_plan(const Program& program) {
-    return admitted_bytes() + program.info.planned_bytes + program.info.temporary_bytes +
-           reserved_ram(program) / 2;
+    const int64_t ram = tiers().bytes(NodeKind::ram);
+    return bytes_of_all_tiles(program) + reserve_of(ram, largest_eager_tile(program)) / 2;
 }
 
 void note_eager_tile(int64_t bytes) {
@@ -267,7 +274,10 @@ static LevelLimits limits_of(const TierLevel& level, const Program& program) {
     const bool computes = !tiers().on_gpu();  // else tiles of other ranks pass through it
     const int workers = computes ? std::max(1, machine().count(Device::cpu)) : 1;
     const int64_t staging = computes ? 0 : staging_bytes(program);
-    return {level.bytes, reserved_ram(program) + staging, disk_rates(workers)};
+    const auto reserve = [staging, largest = largest_eager_tile(program)](int64_t ram) {
+        return reserve_of(ram, largest) + staging;
+    };
+    return {level.bytes, reserve(level.bytes), disk_rates(workers), "RAM", "memory.ram", reserve};
 }
 
 PlanLimits tier_limits(const Program& program) {
@@ -282,7 +292,7 @@ PlanLimits tier_limits(const Program& program) {
     if (tiers().on_gpu())
         out.rest = rest_of_gpu();
     else
-        out.whole = ram_without_plan(program);
+        out.all_tiles = bytes_of_all_tiles(program);
     return out;
 }
 
@@ -303,7 +313,7 @@ void measure_tier_disk() {
     Tiers& s = state();
     if (available(arena_taken()) < least_available) return;
     if (s.settings.disk_rate > 0 || std::exchange(s.disk_is_measured, true)) return;
-    const KeptLock one_at_a_time("disks");  // ranks would disturb each other
+    const FileLock one_at_a_time(lock_path("disks"));  // ranks would disturb each other
     KeptNumbers kept("disks", "", 1);
     const auto& folders = s.settings.disk_folders;
     try {

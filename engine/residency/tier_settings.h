@@ -45,10 +45,8 @@ std::shared_ptr<Store> lowest_store();
 std::shared_ptr<Store> pinned_ram();
 void drop_stores();  // at the end of the session, after the slots
 
-// Memory for eager tasks and for checkpoints beside compiled functions. They may use the weights
-// and moments of `program`, which a plan does not create.
+// Memory for eager tasks and for checkpoints beside compiled functions.
 int64_t reserved_ram();
-int64_t reserved_ram(const Program& program);
 // Bytes of RAM through which tiles pass between slots on a GPU and other ranks.
 int64_t staging_bytes(const Program& program);
 // Bytes of RAM with which no tile of the program has to leave it, in whatever order workers run the

@@ -1,6 +1,7 @@
 #include "engine/rules/copy.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "engine/base/error.h"
 #include "engine/graph/builder.h"
@@ -161,12 +162,15 @@ Tensor cast(const Tensor& x, Dtype dtype) {
     return out;
 }
 
-void fill(const Tensor& x, double value) {
+void fill(const Tensor& x, double value, int32_t scalar) {
+    std::vector<Patch> patches;
+    if (scalar >= 0) patches = {{Patch::scalar, int32_t(offsetof(nn_fill_params, value)), scalar}};
     for (int64_t i = 0; i < x.tiles(); ++i) {
         const Block block = x.block(i);
         task("fill", x.dtype())
             .use(writes(x, i))
             .params(nn_fill_params{block.count(), value})
+            .patch(patches)
             .emit(i, block.extent);
     }
 }

@@ -1,6 +1,7 @@
 #include "engine/rules/pointwise.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "engine/base/error.h"
 #include "engine/graph/builder.h"
@@ -88,6 +89,10 @@ void pointwise_into(const Tensor& result, const char* kernel, Dtype kernel_dtype
                 params.scalar_mask |= 1 << k;
                 params.scalar[k] = cut[k].number;
                 builder.use(absent());
+                if (cut[k].scalar >= 0)
+                    builder.patch(
+                        {{Patch::scalar, int32_t(offsetof(nn_pointwise_params, scalar) + 8 * k),
+                          cut[k].scalar}});
                 continue;
             }
             const int64_t from = broadcast_tile(cut[k].tensor, index);
@@ -96,6 +101,12 @@ void pointwise_into(const Tensor& result, const char* kernel, Dtype kernel_dtype
         }
         builder.params(params).emit(i, block.extent, 1);
     }
+}
+
+Tensor added_to(const Tensor& given, const Tensor& sum) {
+    if (!given || !sum || given.identity() == sum.identity()) return sum;
+    pointwise_into(given, "add", given.dtype(), {given, sum});
+    return given;
 }
 
 void set_position(nn_random_params& p, const Block& tile, const Dims& whole) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -59,6 +60,21 @@ void warn_if_oversubscribed() {
                  workers, cores, cores == 1 ? "" : "s");
 }
 
+void warn_of_gpu_problem() {
+    static bool warned = false;
+    if (chosen.host.gpus >= 0 || ranks().number_on_host > 0 || gpu_problem().empty()) return;
+    if (std::exchange(warned, true)) return;
+    std::fprintf(stderr,
+                 "nnlua: warning: no GPU is used, and all runs on CPU cores, which is slower: %s; "
+                 "nn.devices{gpus=0} chooses CPU cores\n",
+                 gpu_problem().c_str());
+}
+
+// "; the driver is too old ...", for errors about missing GPUs.
+std::string gpu_advice() {
+    return gpu_problem().empty() ? " (nnlua --health says why)" : ": " + gpu_problem();
+}
+
 void warn_if_without_gpu() {
     static bool warned = false;
     const int gpus = gpus_of_host();
@@ -80,6 +96,21 @@ void prepare(int gpus) {
     prepare_environment(host().count(Device::cpu) + gpus * std::max(1, chosen.streams) + writers);
     set_option("STARPU_LIMIT_CUDA_MEM", chosen.host.gpu_memory >> 20, our_limit);
     set_option("STARPU_NWORKER_PER_CUDA", chosen.streams, our_streams);
+}
+
+// StarPU would end the program if the system refuses to bind a thread.
+void choose_binding() {
+    static bool ours = false, warned = false;
+    std::string refusal;
+    if (std::exchange(ours, false)) unsetenv("STARPU_WORKERS_NOBIND");
+    if (std::getenv("STARPU_WORKERS_NOBIND") || workers_are_bound(&refusal)) return;
+    setenv("STARPU_WORKERS_NOBIND", "1", 1);
+    ours = true;
+    if (refusal.empty() || ranks().number_on_host > 0 || std::exchange(warned, true)) return;
+    std::fprintf(stderr,
+                 "nnlua: warning: the system refuses to bind threads to cores (%s), so workers may "
+                 "move between cores, which can be slower\n",
+                 refusal.c_str());
 }
 
 int init_starpu(int gpus) {
@@ -138,18 +169,20 @@ void start() {
         fail("this program runs on one rank only; start it without mpirun, or a script with nnlua");
     warn_if_oversubscribed();
     warn_if_without_gpu();
+    warn_of_gpu_problem();
     start_watchdog();
     const int gpus = host().count(Device::cuda);
     if (gpus > usable_gpus())
-        fail("nn.devices asks for %d GPUs; %s %d (nnlua --health says why)", gpus,
+        fail("nn.devices asks for %d GPUs; %s %d%s", gpus,
              ranks().on_host > 1 ? "this rank's share of the host's is"
                                  : "this machine and build have",
-             usable_gpus());
+             usable_gpus(), gpu_advice().c_str());
     check_room();  // measures the budget, before StarPU takes memory
     workers_start();
     const SignalsBlocked in_the_threads;
     has_gpus = gpus > 0;
     prepare(gpus);
+    choose_binding();
     blas::load();        // before workers start, because it changes the environment briefly
     products::choice();  // may measure, and the workers would disturb that
     starpu_malloc_set_hooks(allocate_from_arena, free_to_arena);
@@ -211,7 +244,7 @@ ProfileTotals session_totals() {
 
 void run_tasks_on(Where where) {
     if (where == Where::gpu && gpus() == 0)
-        fail("tasks cannot run on GPUs: this build can use none");
+        fail("tasks cannot run on GPUs: this build can use none%s", gpu_advice().c_str());
     if (where == Where::cpu && cpu_workers() == 0)
         fail("tasks cannot run on CPU cores: no CPU worker exists");
     settings().where = where;

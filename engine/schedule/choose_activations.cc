@@ -121,7 +121,7 @@ Trial planned_trial(const Program& trial) {
     const PlanLimits limits = tier_limits(trial);
     try {
         const ProgramPlan plan = plan_program(trial, seconds, limits);
-        const Prediction time = predict(plan, plan.cut ? plan.cut->seconds : seconds, limits);
+        const Prediction time = predict(plan, plan.seconds(seconds), limits);
         return {time.seconds, time.computing, bytes_beyond_disk(plan, limits)};
     } catch (const OutOfMemory&) {
         return {};

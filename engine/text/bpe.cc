@@ -37,10 +37,12 @@ public:
         }
         symbols.clear();
         if (settings.bytes) {
-            for (const char byte : piece) symbols.push_back(byte_ids[uint8_t(byte)]);
+            for (const char byte : piece) add(byte_ids[uint8_t(byte)], std::string_view(&byte, 1));
         } else {
-            split(piece);
+            each_character(
+                piece, [&](char32_t, std::string_view text) { add(vocabulary->find(text), text); });
         }
+        add_waiting();
         if (symbols.size() <= 40) {
             merge_few();
             out.insert(out.end(), symbols.begin(), symbols.end());
@@ -77,23 +79,37 @@ private:
         });
     }
 
-    // The characters of a piece as tokens; an unknown one as tokens of its bytes, or as the unknown
-    // token.
-    void split(std::string_view piece) {
-        const Ids& fallback = vocabulary->byte_tokens();
-        bool after_unknown = false;
-        each_character(piece, [&](char32_t, std::string_view text) {
-            const int32_t id = vocabulary->find(text);
-            if (id >= 0) {
-                symbols.push_back(id);
-                after_unknown = false;
-            } else if (settings.byte_fallback && !fallback.empty()) {
-                for (const char byte : text) symbols.push_back(fallback[uint8_t(byte)]);
-            } else if (settings.unknown >= 0 && !(after_unknown && settings.fuse_unknown)) {
-                symbols.push_back(settings.unknown);
-                after_unknown = true;
-            }
-        });
+    // Appends the token of a character or byte. One without a token becomes those of its bytes, if
+    // all of them exist, else the unknown token; without that it is dropped. The unknown token
+    // waits for the next character with a token, also behind those of bytes, as in the library
+    // tokenizers.
+    void add(int32_t id, std::string_view text) {
+        if (id >= 0) {
+            add_waiting();
+            symbols.push_back(id);
+        } else if (settings.byte_fallback &&
+                   vocabulary->append_bytes(settings.bytes ? byte_name(text[0]) : text, symbols)) {
+            return;
+        } else if (settings.unknown < 0) {
+            if (dropped.empty()) dropped = text;
+        } else {
+            if (!settings.fuse_unknown) add_waiting();
+            waits = true;
+        }
+    }
+    void add_waiting() {
+        if (waits) symbols.push_back(settings.unknown);
+        waits = false;
+    }
+    // The name of a byte in byte-level vocabularies (lua/nn/text/byte_names.lua), in UTF-8.
+    static std::string byte_name(char of) {
+        const int byte = uint8_t(of);
+        const int code = byte <= 32                   ? 256 + byte
+                         : byte >= 127 && byte <= 160 ? 256 + byte - 94
+                         : byte == 173                ? 323
+                                                      : byte;
+        if (code < 128) return std::string(1, char(code));
+        return {char(0xC0 | code >> 6), char(0x80 | (code & 63))};
     }
 
     // Merges `symbols`: searches all pairs for the lowest rank.
@@ -154,7 +170,7 @@ private:
     static constexpr int32_t gone = -1;
     Table ranks;
     Ids byte_ids, symbols;
-    bool can_cut = false;
+    bool can_cut = false, waits = false;  // waits: an unknown token, see add()
     std::vector<std::pair<uint32_t, int32_t>> pairs;
     std::vector<int64_t> before, after;
 };

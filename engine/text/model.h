@@ -22,8 +22,9 @@ public:
     int32_t size() const { return int32_t(ends.size()); }
     std::string_view text(int32_t id) const;
     int32_t find(std::string_view token) const;  // its id, or -1
-    // The ids of the tokens <0x00> to <0xFF>; empty unless all 256 exist.
-    const Ids& byte_tokens() const { return byte_ids; }
+    // Appends the tokens <0x00> to <0xFF> of the bytes of a text; returns false, and appends none,
+    // if one of them does not exist.
+    bool append_bytes(std::string_view text, Ids& out) const;
 
 private:
     std::string bytes;
@@ -74,8 +75,11 @@ public:
 
     // The number of bytes after which a long text can be cut without a change of its tokens.
     virtual size_t cut(std::string_view text) const { return text.size(); }
+    // The first character or byte without a token that was left out; empty: none was.
+    const std::string& first_dropped() const { return dropped; }
 
 protected:
+    std::string dropped;
     const std::shared_ptr<const Vocabulary> vocabulary;
     const ModelSettings settings;
 };

@@ -80,6 +80,7 @@ public:
     // tokens.
     const Ids& encode(std::string_view text, bool special);
     const Ids& encoded() const { return ids; }  // by the last call
+    const std::string& first_dropped() const { return model->first_dropped(); }
     // Calls each(piece) for the pieces of a text without added tokens. Fails if there are
     // normalizers, since the pieces would not be parts of the text.
     void each_piece(std::string_view text, const Splitter::Next& each) const;

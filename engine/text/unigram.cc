@@ -80,12 +80,9 @@ private:
     // A text that the search took for unknown may be a token nevertheless.
     void put(std::string_view text, Ids& out) const {
         const int32_t id = vocabulary->find(text);
-        const Ids& fallback = vocabulary->byte_tokens();
         if (id >= 0) {
             out.push_back(id);
-        } else if (settings.byte_fallback && !fallback.empty()) {
-            for (const char byte : text) out.push_back(fallback[uint8_t(byte)]);
-        } else {
+        } else if (!settings.byte_fallback || !vocabulary->append_bytes(text, out)) {
             out.push_back(settings.unknown);
         }
     }

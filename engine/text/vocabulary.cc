@@ -8,14 +8,7 @@ Vocabulary::Vocabulary(std::string texts, std::vector<int64_t> their_ends)
     : bytes(std::move(texts)), ends(std::move(their_ends)) {
     ids.reserve(ends.size());
     for (int32_t id = 0; id < size(); ++id) ids[text(id)] = id;
-    for (int byte = 0; byte < 256; ++byte) {
-        const int32_t id = find(format("<0x%02X>", byte));
-        if (id < 0) {
-            byte_ids.clear();
-            return;
-        }
-        byte_ids.push_back(id);
-    }
+    for (int byte = 0; byte < 256; ++byte) byte_ids.push_back(find(format("<0x%02X>", byte)));
 }
 
 std::string_view Vocabulary::text(int32_t id) const {
@@ -26,6 +19,13 @@ std::string_view Vocabulary::text(int32_t id) const {
 int32_t Vocabulary::find(std::string_view token) const {
     const auto found = ids.find(token);
     return found == ids.end() ? -1 : found->second;
+}
+
+bool Vocabulary::append_bytes(std::string_view text, Ids& out) const {
+    for (const char byte : text)
+        if (byte_ids[uint8_t(byte)] < 0) return false;
+    for (const char byte : text) out.push_back(byte_ids[uint8_t(byte)]);
+    return true;
 }
 
 void Trie::add(std::string_view token, int32_t id) {

@@ -45,10 +45,21 @@ private:
         int64_t value;
     };
 
+    // Nothing reserves a slot at an end for a tile that is not placed or has no value there.
+    // Whoever relied on it would lose the value.
+    void need_reserved(uint32_t tile, uint32_t slot, bool has_value) const {
+        if (slot != no_slot && !line_.is_placed(tile))
+            broken("tile %u has a slot at an end, but is not placed", tile);
+        if (slot != no_slot && !has_value)
+            broken("tile %u has a slot at an end, but no value there", tile);
+    }
+
     // At the start, a tile in a slot has no valid copy in the store.
     void begin() {
         for (uint32_t tile = 0; tile < line_.tiles.size(); ++tile) {
-            if (!line_.is_placed(tile) || !line_.tiles[tile].before) continue;
+            const bool has_value = line_.tiles[tile].before;
+            need_reserved(tile, placement_.first[tile], has_value);
+            if (!line_.is_placed(tile) || !has_value) continue;
             if (placement_.first[tile] == no_slot)
                 in_store_[tile] = 0;
             else
@@ -146,8 +157,9 @@ private:
 
     void end() const {
         for (uint32_t tile = 0; tile < line_.tiles.size(); ++tile) {
-            if (!line_.is_placed(tile) || !line_.tiles[tile].after) continue;
             const uint32_t last = placement_.last[tile];
+            need_reserved(tile, last, line_.tiles[tile].after);
+            if (!line_.is_placed(tile) || !line_.tiles[tile].after) continue;
             if (last == no_slot ? in_store_[tile] != values_[tile] : !holds(tile, last))
                 broken("the value of tile %u is not %s at the end", tile, place(last));
         }

@@ -65,7 +65,7 @@ ProgramPlan plan_again(const FoundPlan& found, const Program& program,
     need(found.blocks.size() == levels && found.least_moved.size() == levels);
     ProgramPlan out = program.loops.empty() ? unplaced_plan(program, seconds, limits)
                                             : cut_plan(program, seconds, limits, found.choice.cut);
-    need(out.blocks == found.blocks[0]);
+    need(out.lines && out.blocks == found.blocks[0]);
     out.choice = found.choice;
     out.lines->choose_order(found.choice.order);
     set_lines(out);

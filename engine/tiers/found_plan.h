@@ -23,7 +23,8 @@ ProgramPlan plan_again(const FoundPlan& found, const Program& program,
 
 // A hash of all on which a plan depends, except rates and times: programs that differ only in the
 // numbers of their tiles and of their first task have the same key.
-uint64_t plan_key(const Program& program, const PlanLimits& limits);
+uint64_t plan_key(const Program& program, const std::vector<double>& seconds,
+                  const PlanLimits& limits);
 
 // The bytes that the links of each level can move while the tasks of a run compute. A plan depends
 // on little else that is measured, and varies from one start to the next.

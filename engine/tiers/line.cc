@@ -26,7 +26,7 @@ ProgramLines::ProgramLines(const Program& program, const std::vector<const Tile*
     tiles_.resize(accesses_.tiles);
     for (const auto& [tile, number] : accesses_.numbers) tiles_[number] = tile;
     for (const Tile* tile : others)
-        if (!accesses_.numbers.count(tile)) tiles_.push_back(tile);
+        if (tile->bytes >= least_placed && !accesses_.numbers.count(tile)) tiles_.push_back(tile);
     const auto rows = tiles_of_single_iterations(program);
     std::unordered_set<const Tile*> ends = rows;
     for (const auto* tensors : {&program.inputs, &program.outputs})

@@ -1,6 +1,7 @@
 // The lines of a program: which of its tiles are placed in slots, in which order its tasks run, and
 // when, if none waits for a transfer.
 #pragma once
+#include <span>
 #include <vector>
 
 #include "engine/graph/program.h"
@@ -23,8 +24,9 @@ inline double seconds_at(const TaskLine& line, uint32_t position,
 
 class ProgramLines {
 public:
-    // others: tiles that the program does not use but that have slots. least_placed: smaller tiles
-    // stay in memory, because a disk is slow at small transfers. seconds: of each task.
+    // others: tiles that the program does not use but that have slots; those that are placed keep
+    // them. least_placed: smaller tiles have no slots, because a disk is slow at small transfers.
+    // seconds: of each task.
     ProgramLines(const Program& program, const std::vector<const Tile*>& others,
                  size_t least_placed, const std::vector<double>& seconds, int workers);
 
@@ -44,6 +46,9 @@ public:
     TaskLine seam() const;
 
     const std::vector<const Tile*>& tiles() const { return tiles_; }  // by number
+    std::span<const Tile* const> others() const {
+        return std::span(tiles_).subspan(accesses_.tiles);
+    }
     bool is_placed(uint32_t tile) const { return blocks_[tile] > 0; }
     bool persists(uint32_t tile) const { return persists_[tile]; }
     bool has_loop() const { return !program_.loops.empty(); }

@@ -19,6 +19,7 @@ static ProgramPlan plan_upper(const Program& program, const std::vector<double>&
                               const PlanLimits& limits) {
     if (!program.loops.empty()) return plan_loop(program, seconds, limits);
     ProgramPlan out = unplaced_plan(program, seconds, limits);
+    if (!out.lines) refuse(program, seconds, limits);
     plan_in_order(out, program, seconds, limits);
     return out;
 }
@@ -37,7 +38,7 @@ static ProgramPlan search_plan(const Program& program, const std::vector<double>
     for (const PlanLimits& upper : {limits, slow}) {
         ProgramPlan next = plan_upper(program, seconds, upper);
         add_levels(next, seconds, limits);
-        const Prediction time = predict(next, seconds, limits);
+        const Prediction time = predict(next, next.seconds(seconds), limits);
         const std::pair found{bytes_beyond_disk(next, limits), time.seconds};
         if (best.lines && found >= least) continue;
         least = found;
@@ -55,8 +56,6 @@ static ProgramPlan kept_plan_for(const Program& program, const std::vector<doubl
     try {
         ProgramPlan out = plan_again(*kept, program, seconds, limits);
         if (bytes_beyond_disk(out, limits) == 0) return out;
-    } catch (const OutOfMemory&) {
-        throw;
     } catch (const Error&) {  // two programs with one key, or a file from elsewhere
     }
     return {};
@@ -64,7 +63,7 @@ static ProgramPlan kept_plan_for(const Program& program, const std::vector<doubl
 
 ProgramPlan plan_program(const Program& program, const std::vector<double>& seconds,
                          const PlanLimits& limits) {
-    const uint64_t key = plan_key(program, limits);
+    const uint64_t key = plan_key(program, seconds, limits);
     const LinkBytes bytes = link_bytes(program, seconds, limits);
     ProgramPlan out = kept_plan_for(program, seconds, limits, key, bytes);
     if (out.lines) return out;
@@ -77,38 +76,24 @@ ProgramPlan plan_program(const Program& program, const std::vector<double>& seco
     return out;
 }
 
-// Tiles of other programs leave their slots.
-static ProgramPlan plan_loop_in(uint32_t blocks, const Program& program,
-                                const std::vector<double>& seconds, const PlanLimits& limits) {
-    const ProgramLines lines(program, {}, small_tile, seconds, limits.rates.workers);
-    if (blocks < lines.least_blocks() || blocks > blocks_for(lines, limits)) return {};
-    return plan_loop(program, seconds, limits, blocks);
-}
-
+// Tiles of other programs stay where they are, as far as they are placed, unless the program has a
+// loop or deferred tasks.
 ProgramPlan plan_in_slots(const Program& program, const std::vector<double>& seconds,
                           const PlanLimits& limits, const ExistingSlots& slots) {
-    if (!program.loops.empty()) return plan_loop_in(slots.blocks[0], program, seconds, limits);
+    const ExistingSlots own{slots.blocks, {}, slots.place_of};
     ProgramPlan out;
-    const auto make_lines = [&](const std::vector<const Tile*>& more) {
-        out.lines = std::make_unique<ProgramLines>(program, more, small_tile, seconds,
-                                                   limits.rates.workers);
-    };
-    make_lines({});
-    if (!out.lines->has_deferred()) make_lines(slots.others);
-    const int64_t bytes =
-        slots.blocks[0] * slot_block + beside_slots(*out.lines, limits) + limits.reserved;
-    if (out.lines->least_blocks() > slots.blocks[0] || bytes > limits.memory) return {};
-    out.blocks = slots.blocks[0];
-    if (out.lines->has_deferred()) {
+    if (!program.loops.empty()) {
+        out = plan_loop(program, seconds, limits, &own);
+    } else if (out = unplaced_plan(program, seconds, limits, &own);
+               out.lines && out.lines->has_deferred()) {
         plan_in_order(out, program, seconds, limits);
-    } else {
-        Layout homes;  // the tiles of other programs stay where they are
-        for (const Tile* tile : out.lines->tiles())
-            homes.push_back(slot_in(0, slots.place_of(*tile)));
+    } else if (out = unplaced_plan(program, seconds, limits, &slots); out.lines) {
         TaskLine line = out.lines->first_run();
         const PlacementChoice choice = default_choice(line.line, limits.rates);
-        set_steady(out, plan_line(std::move(line), out.blocks, choice, {homes, homes}), choice);
+        const LineEnds homes = homes_in(0, line.line, *out.lines, slots);
+        set_steady(out, plan_line(std::move(line), out.blocks, choice, homes), choice);
     }
+    if (!out.lines) return {};
     return add_levels_in(slots, out, seconds, limits) ? std::move(out) : ProgramPlan();
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* title = "plan 3";  // its number changes with the format
+constexpr const char* title = "plan 4";  // its number changes with the format
 
 struct Kept {
     uint64_t key = 0;

@@ -1,7 +1,5 @@
 // The key of a program's plan (tiers/found_plan.h).
 #include <cstring>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "engine/graph/passes/loops.h"
 #include "engine/tiers/found_plan.h"
@@ -26,24 +24,13 @@ private:
     uint64_t hash_ = 1;
 };
 
-std::unordered_set<const Tile*> ends_of(const Program& program) {
-    std::unordered_set<const Tile*> out;
-    for (const auto* tensors : {&program.inputs, &program.outputs})
-        for (const TilePtr& tile : tiles_of(*tensors)) out.insert(tile.get());
-    return out;
-}
-
-// Small tiles are the same for any plan: those of a batch persist in one program and are inputs of
-// another.
-void add_tiles(const Program& program, const Accesses& accesses, Key& key) {
-    std::vector<const Tile*> tiles(accesses.tiles);
-    for (const auto& [tile, number] : accesses.numbers) tiles[number] = tile;
-    const auto ends = ends_of(program);
-    key.add(uint64_t(tiles.size()));
-    for (const Tile* tile : tiles) {
-        key.add(uint64_t(tile->bytes));
-        if (tile->bytes < small_tile) continue;
-        key.add(tile->persists() ? uint64_t(2) : uint64_t(ends.count(tile)));
+// Tiles that are not placed are the same for any plan: those of a batch persist in one program and
+// are inputs of another.
+void add_tiles(const ProgramLines& lines, Key& key) {
+    key.add(uint64_t(lines.tiles().size()));
+    for (uint32_t tile = 0; tile < lines.tiles().size(); ++tile) {
+        key.add(uint64_t(lines.tiles()[tile]->bytes));
+        key.add(lines.is_placed(tile) ? 1 + uint64_t(lines.persists(tile)) : uint64_t(0));
     }
 }
 
@@ -62,7 +49,8 @@ void add_tasks(const Program& program, const Accesses& accesses, Key& key) {
 
 }  // namespace
 
-uint64_t plan_key(const Program& program, const PlanLimits& limits) {
+uint64_t plan_key(const Program& program, const std::vector<double>& seconds,
+                  const PlanLimits& limits) {
     Key key;
     for (const int64_t number : {limits.memory, limits.reserved, limits.rest,
                                  int64_t(limits.rates.workers), int64_t(limits.rates.two_links)})
@@ -70,9 +58,8 @@ uint64_t plan_key(const Program& program, const PlanLimits& limits) {
     for (const LevelLimits& level : limits.below)
         key.add(uint64_t(level.memory)), key.add(uint64_t(level.reserved));
     key.add(uint64_t(program.order_is_fixed));
-    const Accesses accesses = accesses_without_gates(program);
-    add_tiles(program, accesses, key);
-    add_tasks(program, accesses, key);
+    if (const auto lines = lines_for(program, seconds, limits)) add_tiles(*lines, key);
+    add_tasks(program, accesses_without_gates(program), key);
     for (const Program::Loop& loop : program.loops)
         for (const size_t number : {loop.begin, loop.end})
             key.add(uint64_t(number) * loop.iterations);

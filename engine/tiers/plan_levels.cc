@@ -49,15 +49,16 @@ int64_t beside(const ProgramPlan& plan, const LevelLimits& limits) {
 
 void require_memory(const ProgramPlan& plan, const Demand& demand, const LevelLimits& limits) {
     const int64_t largest = demand.largest_blocks * slot_block;
-    const int64_t needed = largest + beside(plan, limits);
-    if (needed <= limits.memory) return;
+    if (largest + beside(plan, limits) <= limits.memory) return;
+    const int64_t needed = limits.memory_for(largest + plan.lines->kept()),
+                  reserved = needed - largest - plan.lines->kept();
     throw OutOfMemory(format(
         "out of memory: a plan for this program needs at least %s of %s (%lld bytes: %s for the "
         "largest tile that passes through it, %s for small tiles, inputs and outputs, %s in "
         "reserve), but %s (nn.memory_tiers) is %s",
         human_bytes(double(needed)).c_str(), limits.tier, static_cast<long long>(needed),
         human_bytes(double(largest)).c_str(), human_bytes(double(plan.lines->kept())).c_str(),
-        human_bytes(double(limits.reserved)).c_str(), limits.setting,
+        human_bytes(double(reserved)).c_str(), limits.setting,
         human_bytes(double(limits.memory)).c_str()));
 }
 
@@ -109,7 +110,8 @@ void begin_level(ProgramPlan& plan, const std::vector<double>& seconds, const Pl
     const double without_waits = plan.steady().level(level).line.line.seconds;
     const double pace =
         without_waits > 0
-            ? std::max(1.0, predict({&plan.steady()}, seconds, rates).seconds / without_waits)
+            ? std::max(1.0, predict({&plan.steady()}, plan.seconds(seconds), rates).seconds /
+                                without_waits)
             : 1;
     for (RunPlan* run : runs_of(plan)) {
         TaskLine line = lower_line(run->level(level), pace, rates[level]);
@@ -154,12 +156,10 @@ bool add_levels_in(const ExistingSlots& slots, ProgramPlan& plan,
         if (plan.lines->has_deferred()) {
             place_steady(plan, of.rates);
         } else {
-            Layout homes;
-            for (const Tile* tile : plan.lines->tiles())
-                homes.push_back(slot_in(level, slots.place_of(*tile)));
             RunPlan& run = plan.first.level(level);
             const PlacementChoice choice = default_choice(run.line.line, of.rates);
-            run = plan_line(std::move(run.line), blocks, choice, {homes, homes});
+            const LineEnds homes = homes_in(level, run.line.line, *plan.lines, slots);
+            run = plan_line(std::move(run.line), blocks, choice, homes);
         }
         require_correct_level(plan);
     }

@@ -1,6 +1,7 @@
 #include "engine/tiers/plan_line.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -51,61 +52,102 @@ void require_succession(const RunPlan& first, const RunPlan& next, const RunPlan
     require_succession(next, last), require_succession(last, first);
 }
 
-static int64_t least_bytes(const ProgramLines& lines) { return lines.least_blocks() * slot_block; }
-
-int64_t beside_slots(const ProgramLines& lines, const PlanLimits& limits) {
+// Bytes of the memory that tiles outside of slots take.
+static int64_t beside_slots(const ProgramLines& lines, const PlanLimits& limits) {
     return limits.rest > 0 ? 0 : lines.kept();
 }
 
-[[noreturn]] static void refuse(const ProgramLines& lines, int64_t needed,
-                                const PlanLimits& limits) {
-    const bool whole = limits.whole > 0 && limits.whole <= needed;
+// Whether tiles outside of slots take more than a GPU's rest leaves to them.
+static bool exceeds_rest(const ProgramLines& lines, const PlanLimits& limits) {
+    return limits.rest > 0 && lines.kept() > limits.rest / 2;
+}
+
+static int64_t least_bytes(const ProgramLines& lines, const PlanLimits& limits) {
+    return lines.least_blocks() * slot_block + beside_slots(lines, limits);
+}
+
+// Whether slots for each task, or those that exist, fit beside the tiles outside of them.
+static bool has_room(const ProgramLines& lines, const PlanLimits& limits,
+                     const ExistingSlots* slots) {
+    const int64_t room = limits.memory - limits.reserved;
+    if (least_bytes(lines, limits) > room || exceeds_rest(lines, limits)) return false;
+    return !slots || (lines.least_blocks() <= slots->blocks[0] &&
+                      slots->blocks[0] * slot_block + beside_slots(lines, limits) <= room);
+}
+
+// Lines in which tiles of so many bytes and more are placed: by fewer bytes from one to the next.
+static std::vector<size_t> least_placed() {
+    static const char* const text = std::getenv("NNLUA_PLACED_TILE");  // for tests
+    const size_t most = text ? std::strtoull(text, nullptr, 10) : size_t(64) << 10;
+    return {most, most / 4, most / 16};
+}
+
+// Small tiles stay outside of slots if they are few.
+std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vector<double>& seconds,
+                                        const PlanLimits& limits, const ExistingSlots* slots) {
+    const auto others = slots ? slots->others : std::vector<const Tile*>();
+    std::unique_ptr<ProgramLines> out;
+    for (const size_t least : least_placed()) {
+        auto next =
+            std::make_unique<ProgramLines>(program, others, least, seconds, limits.rates.workers);
+        if (!has_room(*next, limits, slots)) continue;
+        out = std::move(next);
+        if (out->kept() < (limits.memory - limits.reserved) / 8) break;
+    }
+    return out;
+}
+
+void refuse(const Program& program, const std::vector<double>& seconds, const PlanLimits& limits) {
+    std::unique_ptr<ProgramLines> lines;
+    const auto demand = [&](const ProgramLines& of) {
+        return std::pair(exceeds_rest(of, limits), least_bytes(of, limits));
+    };
+    for (const size_t least : least_placed()) {
+        auto next = std::make_unique<ProgramLines>(program, std::vector<const Tile*>(), least,
+                                                   seconds, limits.rates.workers);
+        if (!lines || demand(*next) < demand(*lines)) lines = std::move(next);
+    }
+    if (exceeds_rest(*lines, limits))
+        fail(
+            "the small tiles, inputs and outputs of this program take %s, but %s leaves only %s to "
+            "them; lower %s",
+            human_bytes(double(lines->kept())).c_str(), limits.setting,
+            human_bytes(double(limits.rest / 2)).c_str(), limits.setting);
+    const int64_t bytes = least_bytes(*lines, limits), memory = limits.memory_for(bytes);
+    const int64_t without_plan = limits.memory_for(limits.all_tiles, 2);
+    const bool whole = limits.all_tiles > 0 && without_plan <= memory;
     const std::string parts =
         whole ? ", which hold all of it"
               : format(": %s for slots, %s for small tiles, inputs and outputs, %s in reserve",
-                       human_bytes(double(least_bytes(lines))).c_str(),
-                       human_bytes(double(beside_slots(lines, limits))).c_str(),
-                       human_bytes(double(limits.reserved)).c_str());
-    const int64_t least = whole ? limits.whole : needed;
+                       human_bytes(double(lines->least_blocks() * slot_block)).c_str(),
+                       human_bytes(double(beside_slots(*lines, limits))).c_str(),
+                       human_bytes(double(memory - bytes)).c_str());
+    const int64_t least = whole ? without_plan : memory;
     throw OutOfMemory(
         format("out of memory: a plan for this program needs at least %s of %s (%lld bytes%s), "
                "but %s (nn.memory_tiers) is %s; raise %s%s",
                human_bytes(double(least)).c_str(), limits.tier, static_cast<long long>(least),
                parts.c_str(), limits.setting, human_bytes(double(limits.memory)).c_str(),
-               limits.setting, lines.kept() > needed / 2 ? " or use a smaller batch" : ""));
+               limits.setting, lines->kept() > memory / 2 ? " or use a smaller batch" : ""));
 }
 
-// Small tiles stay in memory if they are few.
-std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vector<double>& seconds,
-                                        const PlanLimits& limits) {
-    const int64_t room = limits.memory - limits.reserved;
-    std::unique_ptr<ProgramLines> out;
-    for (const size_t least_placed : {small_tile, small_tile / 4, small_tile / 16}) {
-        out = std::make_unique<ProgramLines>(program, std::vector<const Tile*>{}, least_placed,
-                                             seconds, limits.rates.workers);
-        if (out->kept() < room / 8 && beside_slots(*out, limits) + least_bytes(*out) <= room) break;
-    }
-    if (limits.rest > 0 && out->kept() > limits.rest / 2)
-        fail(
-            "the small tiles, inputs and outputs of this program take %s, but %s leaves only %s to "
-            "them; lower %s",
-            human_bytes(double(out->kept())).c_str(), limits.setting,
-            human_bytes(double(limits.rest / 2)).c_str(), limits.setting);
-    const int64_t needed = beside_slots(*out, limits) + least_bytes(*out) + limits.reserved;
-    if (needed > limits.memory) refuse(*out, needed, limits);
-    return out;
-}
-
-uint32_t blocks_for(const ProgramLines& lines, const PlanLimits& limits) {
-    const int64_t bytes = limits.memory - limits.reserved - beside_slots(lines, limits);
-    return uint32_t(std::min<int64_t>(bytes / slot_block, no_slot - 1));
+LineEnds homes_in(uint32_t level, const Line& line, const ProgramLines& lines,
+                  const ExistingSlots& slots) {
+    Layout homes(line.tiles.size(), no_slot);
+    for (uint32_t tile = 0; tile < homes.size(); ++tile)
+        if (line.is_placed(tile) && line.tiles[tile].before)
+            homes[tile] = slot_in(level, slots.place_of(*lines.tiles()[tile]));
+    return {homes, homes};
 }
 
 ProgramPlan unplaced_plan(const Program& program, const std::vector<double>& seconds,
-                          const PlanLimits& limits) {
+                          const PlanLimits& limits, const ExistingSlots* slots) {
     ProgramPlan out;
-    out.lines = lines_for(program, seconds, limits);
-    out.blocks = blocks_for(*out.lines, limits);
+    out.lines = lines_for(program, seconds, limits, slots);
+    if (!out.lines) return out;
+    const int64_t bytes = limits.memory - limits.reserved - beside_slots(*out.lines, limits);
+    out.blocks =
+        slots ? slots->blocks[0] : uint32_t(std::min<int64_t>(bytes / slot_block, no_slot - 1));
     return out;
 }
 

@@ -9,9 +9,6 @@
 
 namespace nn {
 
-// Bytes. Smaller tiles stay outside of slots if they are few.
-constexpr size_t small_tile = size_t(64) << 10;
-
 // Throws Error if a check has found a problem.
 void require_correct(const std::string& problem);
 
@@ -29,15 +26,22 @@ struct LevelRuns {
 };
 void plan_around(const LevelRuns& runs, const ProgramLines& lines, uint32_t blocks,
                  const PlacementChoice& choice);
-// The lines of a program, and the blocks of memory for its slots. Throws OutOfMemory.
+// The lines of a program: the one rule for which tiles are placed. Null if the memory, or the slots
+// that exist, do not suffice for its tasks.
 std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vector<double>& seconds,
-                                        const PlanLimits& limits);
-uint32_t blocks_for(const ProgramLines& lines, const PlanLimits& limits);
-// Bytes of the memory that tiles outside of slots take.
-int64_t beside_slots(const ProgramLines& lines, const PlanLimits& limits);
-// A plan of a program without a loop: its lines and blocks, not placed. Throws OutOfMemory.
+                                        const PlanLimits& limits,
+                                        const ExistingSlots* slots = nullptr);
+// A plan of a program without a loop: its lines and blocks, not placed. Without lines if
+// lines_for() is null.
 ProgramPlan unplaced_plan(const Program& program, const std::vector<double>& seconds,
-                          const PlanLimits& limits);
+                          const PlanLimits& limits, const ExistingSlots* slots = nullptr);
+// Throws OutOfMemory with the smallest number of bytes of memory with which lines exist.
+[[noreturn]] void refuse(const Program& program, const std::vector<double>& seconds,
+                         const PlanLimits& limits);
+// Where the tiles are that have values at an end of the line and are placed: both ends of a run in
+// slots that exist.
+LineEnds homes_in(uint32_t level, const Line& line, const ProgramLines& lines,
+                  const ExistingSlots& slots);
 // The lines of all runs that a plan has, by the order of its lines.
 void set_lines(ProgramPlan& plan);
 // Searches for the runs of a program without a loop, whose lines and blocks are set.

@@ -98,8 +98,8 @@ Layout kept_between(const Layout& at_cut, const Layout& after, const ProgramLine
 class LoopPlanner {
 public:
     LoopPlanner(const Program& program, const std::vector<double>& seconds,
-                const PlanLimits& limits, uint32_t blocks)
-        : program_(program), seconds_(seconds), limits_(limits), blocks_(blocks) {}
+                const PlanLimits& limits, const ExistingSlots* slots)
+        : program_(program), seconds_(seconds), limits_(limits), slots_(slots) {}
 
     // One microbatch after the other, which needs the least room on the disk; then more and more of
     // them layer by layer.
@@ -112,7 +112,7 @@ public:
         for (uint32_t group = 2; group * 3 <= iterations + 1; group *= 2) groups.push_back(group);
         const auto orders = int(1 + groups.size());
         search_.begin_order(1, orders);
-        try_cut({0, 1, 1}, {});
+        if (!try_cut({0, 1, 1}, {})) return {};
         for (size_t i = 0; i < groups.size() && !has_to_end(); ++i) {
             const uint32_t group = groups[i], head = group - 1,
                            tail = group + (iterations - head) % group;
@@ -130,8 +130,9 @@ private:
 
     bool try_cut(const LoopCut& cut, const OrderChoice& order) {
         ProgramPlan next = planned(cut, order);
+        if (!next.lines) return false;
         if (best_.lines && bytes_beyond_disk(next, limits_) > 0) return false;
-        const Prediction time = predict(next, next.cut->seconds, limits_);
+        const Prediction time = predict(next, next.seconds(seconds_), limits_);
         if (best_.lines && score_of(time) >= score_of(time_)) return false;
         best_ = std::move(next), time_ = time, cut_ = cut, order_ = order;
         search_.report(time.seconds);
@@ -139,8 +140,11 @@ private:
     }
 
     ProgramPlan planned(const LoopCut& cut, const OrderChoice& order) {
-        ProgramPlan out = cut_plan(program_, seconds_, limits_, cut, blocks_);
-        if (!out.lines->has_loop()) {
+        ProgramPlan out = cut_plan(program_, seconds_, limits_, cut, slots_);
+        const bool is_first = !best_.lines;
+        if (!out.lines) {
+            if (is_first && !slots_) refuse(*out.cut, out.cut->seconds, limits_);
+        } else if (!out.lines->has_loop()) {
             plan_in_order(out, *out.cut, out.cut->seconds, limits_);
         } else {
             out.choice.order = order;
@@ -191,7 +195,7 @@ private:
     const Program& program_;
     const std::vector<double>& seconds_;
     const PlanLimits& limits_;
-    const uint32_t blocks_;
+    const ExistingSlots* const slots_;
     SearchTime search_;
     ProgramPlan best_;
     Prediction time_;
@@ -202,18 +206,17 @@ private:
 }  // namespace
 
 ProgramPlan cut_plan(const Program& program, const std::vector<double>& seconds,
-                     const PlanLimits& limits, const LoopCut& cut, uint32_t blocks) {
+                     const PlanLimits& limits, const LoopCut& cut, const ExistingSlots* slots) {
     auto trial = cut_copy(program, seconds, cut);
-    ProgramPlan out = unplaced_plan(*trial, trial->seconds, limits);
-    if (blocks > 0) out.blocks = blocks;
+    ProgramPlan out = unplaced_plan(*trial, trial->seconds, limits, slots);
     out.cut = std::move(trial);
     out.choice.cut = cut;
     return out;
 }
 
 ProgramPlan plan_loop(const Program& program, const std::vector<double>& seconds,
-                      const PlanLimits& limits, uint32_t blocks) {
-    return LoopPlanner(program, seconds, limits, blocks).best();
+                      const PlanLimits& limits, const ExistingSlots* slots) {
+    return LoopPlanner(program, seconds, limits, slots).best();
 }
 
 }  // namespace nn

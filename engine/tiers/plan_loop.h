@@ -8,13 +8,14 @@
 
 namespace nn {
 
-// blocks: of slots that exist; 0: as many as the memory has. As plan_program().
+// As plan_program(), or in slots that exist. Returns a plan without lines if these do not suffice.
 ProgramPlan plan_loop(const Program& program, const std::vector<double>& seconds,
-                      const PlanLimits& limits, uint32_t blocks = 0);
+                      const PlanLimits& limits, const ExistingSlots* slots = nullptr);
 
 // The same without placements, with a chosen cut of the loop; without copies in the cut, no loop
-// remains.
+// remains. Without lines if the memory does not suffice for the cut.
 ProgramPlan cut_plan(const Program& program, const std::vector<double>& seconds,
-                     const PlanLimits& limits, const LoopCut& cut, uint32_t blocks = 0);
+                     const PlanLimits& limits, const LoopCut& cut,
+                     const ExistingSlots* slots = nullptr);
 
 }  // namespace nn

@@ -15,6 +15,18 @@ struct LevelLimits {
     int64_t reserved = 0;  // of these, for everything but the program
     TierRates rates{};     // of the transfers between it and what is below it
     const char *tier = "RAM", *setting = "memory.ram";  // for errors
+    // The reserve in another number of bytes of memory, if it depends on that.
+    std::function<int64_t(int64_t)> reserved_in{};
+
+    // The least memory that leaves so many bytes beside its reserve, or a part of the reserve.
+    int64_t memory_for(int64_t bytes, int64_t parts = 1) const {
+        int64_t out = bytes;
+        for (int64_t before = -1; before != out;) {
+            before = out;
+            out = bytes + (reserved_in ? reserved_in(out) : reserved) / parts;
+        }
+        return out;
+    }
 };
 
 // Of the memory in which tasks find their tiles.
@@ -22,7 +34,8 @@ struct PlanLimits : LevelLimits {
     int64_t rest = 0;  // bytes for small tiles, inputs and outputs; 0: they are in `memory` too
     std::vector<LevelLimits> below{};  // the levels between it and the disk, from upper to lower
     int64_t disk = 0;                  // bytes that are free for tiles; 0: any number
-    int64_t whole = 0;                 // with this `memory`, no tile has to leave it; 0: unknown
+    // With so many bytes beside half of the reserve, no tile has to leave memory; 0: unknown.
+    int64_t all_tiles = 0;
 
     size_t levels() const { return below.size() + 1; }
     const LevelLimits& level(size_t i) const { return i == 0 ? *this : below[i - 1]; }
@@ -61,6 +74,10 @@ struct ProgramPlan {
     };
     std::vector<Level> below;
 
+    // Of each task of the lines, given those of the program.
+    const std::vector<double>& seconds(const std::vector<double>& of_program) const {
+        return cut ? cut->seconds : of_program;
+    }
     const RunPlan& steady() const { return lines->has_deferred() ? next : first; }
     RunPlan& steady() { return lines->has_deferred() ? next : first; }
     uint32_t iterations() const {

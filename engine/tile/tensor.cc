@@ -47,6 +47,12 @@ bool Tensor::stale() const {
     return false;
 }
 
+int64_t Tensor::version() const {
+    int64_t sum = 0;
+    for (const TilePtr& tile : data_->tiles) sum += tile->version;
+    return sum;
+}
+
 void Tensor::changed() const {
     for (const TilePtr& tile : data_->tiles) ++tile->version;
 }

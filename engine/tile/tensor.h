@@ -40,8 +40,9 @@ public:
     const TilePtr& tile(int64_t i) const { return data_->tiles[size_t(i)]; }
     Block block(int64_t i) const { return data_->grid.block(i); }
     bool is_view() const { return !data_->versions.empty(); }
-    bool stale() const;    // a view whose source has changed in place
-    void changed() const;  // call it when an op has changed the tensor in place
+    bool stale() const;       // a view whose source has changed in place
+    int64_t version() const;  // grows with every change in place
+    void changed() const;     // call it when an op has changed the tensor in place
     Tensor view(Grid cuts) const { return Tensor(std::move(cuts), dtype(), data_->tiles); }
     Tensor refreshed_view() const { return view(grid()); }
     bool temporary() const;  // some of its tiles exist only inside the program being recorded

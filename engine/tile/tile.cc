@@ -9,7 +9,7 @@ namespace nn {
 namespace {
 
 uint32_t recording = 0;
-uint64_t tiles_made = 0;
+uint64_t created = 0;
 
 }  // namespace
 
@@ -19,11 +19,10 @@ void set_recording_number(uint32_t number) {
     interrupts.recording = number != 0;
 }
 
+uint64_t tiles_created() { return created; }
+
 Tile::Tile(size_t size)
-    : bytes(size),
-      number(++tiles_made),
-      recording(recording_number()),
-      is_admitted_(recording == 0) {
+    : bytes(size), number(++created), recording(recording_number()), is_admitted_(recording == 0) {
     if (is_admitted_) admit(int64_t(arena_bytes(size)), "a tile");
 }
 

@@ -16,6 +16,7 @@ constexpr int tile_kinds = 6;
 // temporaries: they take no memory until a replay. Numbers are not reused.
 uint32_t recording_number();
 void set_recording_number(uint32_t number);  // only for graph/recording.cc and InRecording
+uint64_t tiles_created();                    // the number of the newest tile
 // Tiles that are created while it exists are temporaries of the recording.
 struct InRecording {
     explicit InRecording(uint32_t number) : before(recording_number()) {

@@ -76,6 +76,7 @@ void prepare(Worker& worker) {
                        cudaHostAllocDefault),
          "cudaHostAlloc");
     worker.faults = static_cast<Fault*>(faults);
+    std::fill_n(worker.faults, launches_per_worker * max_group, Fault{});
     for (int i = 0; i < launches_per_worker; ++i) {
         Launch& launch = worker.launches[size_t(i)];
         launch.own_faults = worker.faults + i * max_group, launch.watched = 1 + i;
@@ -109,8 +110,12 @@ void stop_worker(void*) {
     worker = {};
 }
 
+// "" means that the kernel has found no wrong data, so a report is never empty.
 std::string message_of(const Fault& fault) {
-    return fault.failed ? format(fault.format, static_cast<long long>(fault.value)) : "";
+    if (!fault.failed) return "";
+    const auto value = static_cast<long long>(fault.value);
+    return fault.format[0] ? format(fault.format, value)
+                           : format("the kernel has found the wrong value %lld", value);
 }
 
 void set_anchor(void*) {
@@ -182,10 +187,11 @@ Launch* free_launch(Worker& worker) {
     return nullptr;
 }
 
-// The next kernel of a task; returns where it reports wrong data.
+// The next kernel of a task; returns where it reports wrong data. The text for it stays: a kernel
+// writes it when it is launched or recorded, and not when its graph starts again.
 Fault& note_kernel(Launch& launch, const TaskArg* arg) {
     Fault& fault = launch.faults[launch.kernels];
-    fault = Fault{};
+    fault.failed = 0;
     launch.args[size_t(launch.kernels++)] = arg;
     return fault;
 }

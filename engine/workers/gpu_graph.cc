@@ -3,6 +3,7 @@
 #if defined(NN_CUDA)
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 #include <set>
@@ -80,6 +81,7 @@ bool GpuGraph::prepare(const TaskArg* const* args, int count, const Operands* op
         cudaHostAlloc(&memory, size_t(count) * sizeof(Fault), cudaHostAllocPortable);
     if (status != cudaSuccess) return refuse("cudaHostAlloc", status);
     faults_ = static_cast<Fault*>(memory);
+    std::fill_n(faults_, count, Fault{});
     return true;
 }
 

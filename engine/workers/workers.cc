@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/graph/context.h"
 #include "engine/machine/description.h"
+#include "engine/machine/host.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 
@@ -68,7 +69,8 @@ std::string worker_name(int worker) {
 GpuDevice only_gpu() {
     const std::vector<int> gpus = first_streams();
     if (gpus.empty())
-        fail("memory.gpu needs a GPU, and this machine has none%s",
+        fail("memory.gpu needs a GPU, and this machine has none%s%s",
+             gpu_problem().empty() ? "" : (": " + gpu_problem()).c_str(),
              machine_is_described() ? "; it can only plan for the described one" : "");
     if (gpus.size() > 1) fail("one GPU is needed, not %zu", gpus.size());
     const auto node = starpu_worker_get_memory_node(unsigned(gpus[0]));

@@ -90,7 +90,7 @@ void ce_grad(const KernelCall& call) {
         T* d = call.operand<T>(0);
         const T* logits = call.input<T>(1);
         const Acc<T>* stat = call.input<Acc<T>>(2);
-        const Acc<T> factor = Acc<T>(p.scale / std::max(*call.input<double>(4), 1.0));
+        const Acc<T> factor = Acc<T>(p.scale / std::max(*call.input<double>(4), nn_least_divisor));
         for (int64_t i = 0; i < p.rows; ++i, d += p.ld, logits += p.ld, stat += 3) {
             if (targets[i] == p.ignore_index)
                 row_fill(d, p.cols, T(0));

@@ -105,12 +105,12 @@ void ce_loss(const KernelCall& call) {
 template <class T>
 __global__ void __launch_bounds__(threads)
     ce_grad_kernel(T* d, const T* logits, const Acc<T>* stats, const void* targets,
-                   const double* count, nn_cross_entropy_params p, bool packed) {
+                   const double* divisor, nn_cross_entropy_params p, bool packed) {
     using A = Acc<T>;
     const int64_t row = blockIdx.x, target = load_index(targets, Dtype(p.targets_dtype), row);
     const int64_t column = target - p.col_start;
     const bool counts = target != p.ignore_index;
-    const A factor = A(p.scale / (*count > 1 ? *count : 1.0));
+    const A factor = A(p.scale / (*divisor > nn_least_divisor ? *divisor : nn_least_divisor));
     const A largest = stats[3 * row], weight = factor / stats[3 * row + 1];
     d += row * p.ld, logits += row * p.ld;
     each_pack<T>(row * p.ld, p.cols, packed, [&](int64_t j, auto width) {

@@ -49,7 +49,7 @@ for file, names in pairs {
   ["core.initializers"] = "xavier_uniform_ xavier_normal_ kaiming_uniform_ kaiming_normal_",
   ["core.optim"] = "AdamW Adam SGD RMSprop Adagrad Lion", ["core.scalar"] = "scalar",
   ["core.gradients"] = "grad clip_grad_norm_ clip_grad_value_",
-  ["core.tape"] = "no_grad grad_enabled gradient_rule custom",
+  ["core.custom"] = "custom", ["core.tape"] = "no_grad grad_enabled gradient_rule",
   ["core.task"] = "task kernels ops", ["core.tensor"] = "is_tensor Tensor scope",
   ["data.images"] = "read_image",
   ["data.loader"] = "data data_fields",

@@ -1,6 +1,7 @@
 -- The entries of the prompt: in memory, and in a file that all sessions share. An entry is kept
 -- once, at its latest position; one of several lines stays whole.
 local ffi = require "ffi"
+local file_type = require "nn.io.file_type"
 local files = require "nn.io.files"
 
 local M = {}
@@ -54,15 +55,23 @@ local function rewrite(path, entries)
   local lines = {}
   for i, entry in ipairs(entries) do lines[i] = encode(entry) end
   local new = path .. ".new"
+  if not pcall(file_type.make_way, new) then return end
   if write(new, table.concat(lines), create_private) then files.rename(new, path) end
+end
+
+-- The file to use for a path: where its links lead. nil if it cannot be one.
+local function file_for(path)
+  if not path or not pcall(files.make_folder, path:match "^(.*)/") then return nil end
+  local good, file = pcall(file_type.replaced, path)
+  return good and file or nil
 end
 
 --- open(path) -> history. It is kept in memory only where path is nil or cannot be written.
 function M.open(path)
-  local self = setmetatable({entries = {}}, History)
-  if not path or not pcall(files.make_folder, path:match "^(.*)/") then return self end
+  local self = setmetatable({entries = {}, path = file_for(path)}, History)
+  path = self.path
+  if not path then return self end
   local lines
-  self.path = path
   self.entries, lines = read(path)
   if lines > most + 1000 or lines > 2 * #self.entries + 100 then rewrite(path, self.entries) end
   return self

@@ -61,7 +61,7 @@ end
 local function watching(find)
   local library = host.root .. "/lua/"
   return function(name)
-    local path = package.searchpath(name, package.path)
+    local path = host.find_module(name)
     local record = path and {name = name, path = path, real = files.real_path(path),
                              stamp = file_type.stamp(path), classes = {}}
     local chunk = find(name)

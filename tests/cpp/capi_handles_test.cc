@@ -42,6 +42,35 @@ struct Recorded {  // x -> -x
 
 nn_task_operand operand(nn_ref tensor, int mode, int64_t tile = 0) { return {tensor, tile, mode}; }
 
+TEST_CASE("a computed scalar follows its operands, and holds them") {
+    const Library library;
+    int32_t base = -1, id = -1;
+    double value = 0;
+    REQUIRE_OK(nn_scalar_new(3, &base));
+    const nn_value a = slot(base), b = {1, 0, 4, nullptr, nullptr};
+    for (const auto& [op, expected] :
+         {std::pair{'+', 7.0}, {'-', -1.0}, {'*', 12.0}, {'/', 0.75}, {'^', 81.0}}) {
+        INFO(op);
+        REQUIRE_OK(nn_scalar_computed(op, &a, &b, &id));
+        REQUIRE_OK(nn_scalar_get(id, &value));
+        CHECK(value == expected);
+        CHECK_REFUSED(nn_scalar_set(id, 1), "cannot change");
+        CHECK_REFUSED(nn_scalar_add(id, 1), "cannot change");
+        if (op != '^') REQUIRE_OK(nn_scalar_free(id));
+    }
+    REQUIRE_OK(nn_scalar_set(base, 2));
+    REQUIRE_OK(nn_scalar_free(base));
+    REQUIRE_OK(nn_scalar_get(id, &value));
+    CHECK(value == 16);
+    REQUIRE_OK(nn_scalar_free(id));
+    CHECK_REFUSED(nn_scalar_get(base, &value), "freed scalar");
+    CHECK_REFUSED(nn_scalar_computed('%', &b, &b, &id), "operator");
+    CHECK_REFUSED(nn_scalar_computed(-1, &b, &b, &id), "operator");
+    const nn_value none = {0, 0, 0, nullptr, nullptr};
+    CHECK_REFUSED(nn_scalar_computed('+', &none, &b, &id), "neither a number nor a scalar");
+    CHECK_REFUSED(nn_scalar_computed('+', nullptr, &b, &id), "a is NULL");
+}
+
 }  // namespace
 
 TEST_CASE("every function that takes a tensor refuses a handle that is not a live one") {

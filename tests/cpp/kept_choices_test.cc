@@ -8,6 +8,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <utility>
+
+#include "kernels/cache_files.h"
 
 using namespace nn;
 
@@ -79,4 +82,44 @@ TEST_CASE("a damaged file of choices, or none, costs only measurements") {
     KeptChoices without_file("title");
     CHECK(without_file.find("x", one) == 1);
     CHECK(without_file.find("x", [] { return 2; }) == 1);
+}
+
+TEST_CASE("what is no regular file of sensible size is neither read nor written as kept choices") {
+    const CacheFolder folder;
+    KeptChoices("title").find("x", [] { return 3; });
+    const std::filesystem::path path = folder.only_file();
+    const auto replaced_by = [&](const char* command) {
+        std::filesystem::remove(path);
+        return std::system((std::string(command) + " '" + path.string() + "'").c_str()) == 0;
+    };
+    for (const char* command : {"mkfifo", "ln -s /dev/zero", "ln -s /dev/full", "mkdir"}) {
+        INFO(command);
+        REQUIRE(replaced_by(command));
+        const auto before = std::filesystem::symlink_status(path).type();
+        CHECK(KeptChoices("title").find("x", [] { return 4; }) == 4);
+        CHECK(std::filesystem::symlink_status(path).type() == before);
+    }
+    REQUIRE(replaced_by("truncate -s 100G"));
+    CHECK(KeptChoices("title").find("x", [] { return 5; }) == 5);
+    CHECK(KeptChoices("title").find("x", [] { return 6; }) == 5);
+}
+
+TEST_CASE("a wait for a lock is reported, and ends at its limit or when it is given up") {
+    const CacheFolder folder;
+    const std::filesystem::path path =
+        std::filesystem::temp_directory_path() / ("nnlua-lock-" + std::to_string(getpid()));
+    const FileLock held(path);
+    static int calls, ends;
+    calls = ends = 0;
+    auto* const before = std::exchange(on_wait_for_lock, [](const char* file, double seconds) {
+        (file ? calls : ends) += 1;
+        return seconds < 0.05;
+    });
+    { const FileLock given_up(path); }
+    CHECK((calls >= 2 && ends == 1));
+    on_wait_for_lock = nullptr;
+    { const FileLock limited(path, 0.05); }
+    { const FileLock at_once(path, 1e6); }  // no second wait
+    on_wait_for_lock = before;
+    std::filesystem::remove(path);
 }

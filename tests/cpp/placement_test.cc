@@ -108,6 +108,22 @@ Layout persistent_part(const Line& line, Layout layout) {
 
 }  // namespace
 
+TEST_CASE("an end that gives a slot to a tile that is not placed or has no value is refused") {
+    LineBuilder b;
+    const uint32_t weight = b.tile(true), result = b.tile(false), small = b.tile(true, 0);
+    b.task(1, {{weight, Mode::read}, {small, Mode::read_write}, {result, Mode::write}});
+    const Line line = b.built(1);
+    const Placement correct = cycle(line, 4);
+    REQUIRE(check_placement(line, correct) == "");
+    for (Layout Placement::*end : {&Placement::first, &Placement::last})
+        for (const auto& [tile, problem] :
+             {std::pair(small, "is not placed"), std::pair(result, "no value there")}) {
+            Placement damaged = correct;
+            (damaged.*end)[tile] = 3;
+            CHECK_THAT(check_placement(line, damaged), contains(problem));
+        }
+}
+
 TEST_CASE("placements of random programs are correct and move no less than the lower bound",
           "[sweep]") {
     std::mt19937 random(1);

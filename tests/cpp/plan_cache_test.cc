@@ -215,6 +215,29 @@ TEST_CASE("a plan of another program is not taken for that of a program") {
     }
 }
 
+TEST_CASE("a kept plan that gives a slot to a tile that is not placed is replaced") {
+    for (int round = 0; round < 4; ++round) {
+        const Folder folder;
+        const bool has_loop = round % 2, is_before = round / 2;
+        const Case c(2, has_loop);
+        const Program& program = c.training->program;
+        const ProgramPlan plan = plan_program(program, c.seconds, c.limits);
+        FoundPlan wrong = found_plan(plan);
+        uint32_t small = 0;
+        while (plan.lines->is_placed(small)) ++small;
+        if (is_before)
+            wrong.placements[0].first[small] = 0;
+        else
+            wrong.placements[has_loop ? 4 : 0].last[small] = 0;
+        CHECK_THROWS_AS(plan_again(wrong, c.same->program, c.seconds, c.limits), Error);
+        keep_plan(plan_key(program, c.seconds, c.limits), link_bytes(program, c.seconds, c.limits),
+                  {}, wrong);
+        folder.use("1");
+        CHECK(c.searches());
+        CHECK_FALSE(c.searches());
+    }
+}
+
 TEST_CASE("the files of the plans that were not used for the longest time are removed") {
     const Folder folder;
     Case c(0, false);

@@ -40,6 +40,20 @@ TEST_CASE("messages between ranks arrive whole and in order") {
     CHECK(message.text == "abc");
 }
 
+TEST_CASE("a partly sent message closes the connection") {
+    const Pair pair;
+    sockets::Inbox inbox;
+    sockets::Message message;
+    REQUIRE(sockets::send(pair.ends[0], sockets::Type::beat, "", 1));
+    CHECK_FALSE(
+        sockets::send(pair.ends[0], sockets::Type::value, std::string(32 << 20, 'x'), 0.05));
+    CHECK_FALSE(sockets::send(pair.ends[0], sockets::Type::beat, "", 0.05));
+    CHECK_FALSE(inbox.read(pair.ends[1]));
+    REQUIRE(inbox.next(&message));
+    CHECK(message.type == sockets::Type::beat);
+    CHECK_FALSE(inbox.next(&message));  // nothing after it is taken for a message
+}
+
 TEST_CASE("bytes that are no message between ranks are found") {
     const std::string garbage = GENERATE(std::string("GET / HTTP/1.1\r\n"), std::string(8, '\xff'),
                                          std::string("\x63\0\0\0\0\0\0\0", 8));

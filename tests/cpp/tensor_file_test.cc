@@ -193,10 +193,10 @@ TEST_CASE("invalid writes to a file are refused") {
 TEST_CASE("an abandoned file waits for nothing and leaves the tensors unchanged") {
     const Session session(1);
     const Folder folder;
-    const Tensor x = numbered_tensor(grid_of({64}, {8})), gate_tile = scalar_of(0);
+    const Tensor x = numbered_tensor(grid_of({64}, {8}));
     {
-        const Gate gate;
-        emit_gate(gate_tile.tile(0));
+        const Gate gate;  // no file has the last tile before it opens
+        emit_gate(x.tile(x.tiles() - 1));
         REQUIRE(Gate::reached());
         for (const bool closed : {false, true}) {
             TensorFile file(folder.file(), x.bytes());

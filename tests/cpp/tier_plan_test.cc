@@ -111,7 +111,7 @@ std::vector<const RunPlan*> runs_of(const ProgramPlan& plan) {
 
 TEST_CASE("plans of a GPU above RAM above a disk are placed, checked and predicted", "[sweep]") {
     std::mt19937 random(7);
-    for (int round = 0; round < 30; ++round) {
+    for (int round = 0; round < 12; ++round) {
         const auto t = flat_training(random, random() % 2);
         const std::vector<double> seconds(t->program.tasks.size(), 1e-3);
         PlanLimits limits = three_tiers(0, 0);

@@ -135,5 +135,5 @@ def environment():
     if program.exists():
         result["PKG_CONFIG"] = str(program)
     if lua:
-        result["LUA_CPATH"] = f"{lua.parent}/?.so;;"
+        result["NNLUA_CJSON"] = str(lua)
     return result

@@ -11,10 +11,10 @@
 
 tsan_folder=$build/tsan
 tsan_race='#include <thread>
-int shared;
+int shared[1000];  // one race may escape, when both threads look at the same moment
 int main() {
-    std::thread other([] { shared = 1; });
-    shared = 2;
+    std::thread other([] { for (int& value : shared) value = 1; });
+    for (int& value : shared) value = 2;
     other.join();
 }'
 

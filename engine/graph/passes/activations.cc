@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/graph/layer.h"
+#include "engine/graph/scalars.h"
 
 namespace nn {
 namespace {
@@ -108,8 +109,8 @@ bool Activations::can_run_again(const Program& program, uint32_t task,
     }
     for (const Patch& patch : program.tasks[task].patches)
         for (const auto& step : program.scalar_steps)
-            if (patch.kind == Patch::scalar && step.scalar == patch.scalar_id &&
-                step.before_task > task && step.before_task < part.end)
+            if (patch.kind == Patch::scalar && step.before_task > task &&
+                step.before_task < part.end && depends_on(patch.scalar_id, step.scalar))
                 return false;
     return true;
 }

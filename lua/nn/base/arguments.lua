@@ -11,7 +11,7 @@ function M.describe(value)
   local kind = type(value)
   if kind == "nil" or kind == "number" or kind == "boolean" then return tostring(value) end
   if kind == "string" then return "'" .. value .. "'" end
-  local class = kind == "table" and getmetatable(value)
+  local class = kind == "table" and debug.getmetatable(value)
   local name = type(class) == "table" and (class.class_name or class.type_name)
   return "a " .. (name or kind)
 end
@@ -35,16 +35,24 @@ end
 function M.number(who, options, key, default, low, high)
   local value = options[key]
   if value == nil then value = default end
-  if type(value) ~= "number" or value < low or value > (high or math.huge) then
+  if type(value) ~= "number" or not (value >= low and value <= (high or math.huge)) then
     lib.misuse("%s: %s is %s; a number %s is needed", who, key, M.describe(value),
                high and ("from %g to %g"):format(low, high) or ("of at least %g"):format(low))
   end
   return value
 end
 
+--- flag(who, options, key, default) -> options[key], true or false.
+function M.flag(who, options, key, default)
+  local value = options[key]
+  if value == nil then return default end
+  M.need(type(value) == "boolean", who, key, value, "true or false is needed")
+  return value
+end
+
 --- callable(who, f) -> f, a function or a callable table.
 function M.callable(who, f)
-  local class = type(f) == "table" and getmetatable(f)
+  local class = type(f) == "table" and debug.getmetatable(f)
   M.need(type(f) == "function" or class and class.__call, who, "the argument", f,
          "a function is needed")
   return f
@@ -57,7 +65,7 @@ function M.options(who, given, known, raise)     -- raise: lib.misuse or lib.den
   raise = raise or lib.misuse
   if given == nil then return {} end
   M.need(type(known) == "table", "options", "the set of names", known, "{name = true} is needed")
-  local class = type(given) == "table" and getmetatable(given) or {}
+  local class = type(given) == "table" and debug.getmetatable(given) or {}
   if type(given) ~= "table" or class.class_name or class.type_name or rawget(given, 1) ~= nil then
     raise("%s: options are a table {name = value, ...}, not %s%s", who, M.describe(given),
           suggest.choices("", known))

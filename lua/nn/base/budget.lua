@@ -148,6 +148,10 @@ function M.memory_tiers(options)
   local folders = folders_of(options.disk)
   arguments.need(folders, "memory_tiers", "disk", options.disk,
                  'a folder, or several such as "/nvme0,/nvme1", is needed')
+  for _, folder in ipairs(folders) do
+    arguments.need(folder:sub(1, 1) ~= "~", "memory_tiers", "disk", folder,
+                   "a path that does not begin with ~ is needed, such as ./~")
+  end
   local rate = options.disk_rate and bytes_option("disk_rate", options.disk_rate,
     'a number of bytes per second or a text such as "500MB" is needed')
   check(C.nn_memory_tiers(ram, table.concat(folders, "\n"), rate or 0, gpu or 0,

@@ -83,6 +83,14 @@ function M.deny(format, ...)
   raise(where, format, ...)
 end
 
+--- shortened(text, most) -> the text, or its first `most` (300) bytes and "...": for errors that
+--- quote a file.
+function M.shortened(text, most)
+  most = most or 300
+  if #text <= most then return text end
+  return text:sub(1, most):gsub("[\192-\255]?[\128-\191]*$", "") .. "..."
+end
+
 --- Whether a caught error was raised by the library.
 function M.is_error(e) return getmetatable(e) == Error end
 

@@ -65,6 +65,14 @@ function M.workers()
   check(C.nn_workers(cpus, gpus))
   return cpus[0], gpus[0]
 end
+--- host_limits() -> the cores that this process may use; the text that says what decides this; why
+--- no GPU is used although there seem to be some, or "".
+function M.host_limits()
+  local cores, why = ffi.new "int32_t[1]", ffi.new "const char *[1]"
+  local problem = ffi.new "const char *[1]"
+  check(C.nn_host_limits(cores, why, problem))
+  return cores[0], ffi.string(why[0]), ffi.string(problem[0])
+end
 
 --- nn.machine{cpus=64, ram="512GB", gpus=8, gpu_memory="80GB", ...} describes the machine for which
 --- tilings and plans are made; it may differ from this machine. nn.machine "FILE" reads settings

@@ -1,5 +1,6 @@
 -- UTF-8 of single characters.
 local bit = require "bit"
+local ffi = require "ffi"
 local band, bor, shl = bit.band, bit.bor, bit.lshift
 
 local M = {}
@@ -24,6 +25,19 @@ function M.decode(p, at, last)
   if band(d, 0xC0) ~= 0x80 or a == 0xF0 and b < 0x90 or a == 0xF4 and b > 0x8F then return nil end
   return bor(shl(band(a, 0x07), 18), shl(band(b, 0x3F), 12), shl(band(c, 0x3F), 6),
              band(d, 0x3F)), 4
+end
+
+--- invalid(text), invalid(p, size) -> the position, from 0, of the first byte of a text, or of the
+--- bytes p[0 .. size - 1], that is not UTF-8; nil if all are.
+function M.invalid(text, size)
+  local p, at = ffi.cast("const uint8_t *", text), 0
+  size = size or #text
+  while at < size do
+    local _, length = 0, 1
+    if p[at] >= 0x80 then _, length = M.decode(p, at, size) end
+    if not length then return at end
+    at = at + length
+  end
 end
 
 --- encode(code) -> the UTF-8 text of a code point.

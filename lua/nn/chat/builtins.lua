@@ -4,6 +4,7 @@ local checks = require "nn.chat.checks"
 local methods = require "nn.chat.methods"
 local numbers = require "nn.chat.numbers"
 local printf = require "nn.chat.printf"
+local steps = require "nn.chat.steps"
 local values = require "nn.chat.values"
 local writing = require "nn.chat.writing"
 
@@ -350,6 +351,7 @@ function M.contains(need, container, value)
   if kind(container) == "markup" then container = container.text end
   if kind(value) == "markup" then value = value.text end
   if kind(container) == "string" then
+    steps.read(container)
     return container:find(checks.text(need, value, "in"), 1, true) ~= nil
   end
   if kind(container) == "mapping" then

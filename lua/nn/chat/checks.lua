@@ -1,5 +1,6 @@
 -- What filters, tests and methods require of their arguments. need(good, text, ...) raises an error
 -- of the template.
+local steps = require "nn.chat.steps"
 local values = require "nn.chat.values"
 
 local M = {}
@@ -60,6 +61,8 @@ end
 --- more arguments than `f` has.
 function M.call(need, who, f, value, list)
   local about, count = debug.getinfo(f, "u"), table.maxn(list)
+  local text = kind(value) == "markup" and value.text or value
+  if type(text) == "string" then steps.read(text) end
   local most = about.nparams - 2
   need(about.isvararg or count <= most, "%s takes at most %d arguments, not %d", who, most, count)
   return f(need, value, unpack(list, 1, count))
@@ -67,6 +70,7 @@ end
 
 --- items(need, value, who) -> what Python iterates over: a list, the names of a dict, characters.
 function M.items(need, value, who)
+  if type(value) == "table" then steps.look(#value) end
   if values.is_lazy(value) then
     local items = values.list {}
     for i = 1, #value do items[i], value[i] = value[i], nil end

@@ -6,6 +6,7 @@ local checks = require "nn.chat.checks"
 local lexer = require "nn.chat.lexer"
 local methods = require "nn.chat.methods"
 local printf = require "nn.chat.printf"
+local steps = require "nn.chat.steps"
 local values = require "nn.chat.values"
 local writing = require "nn.chat.writing"
 
@@ -16,8 +17,11 @@ local evaluators = {}
 local escape, tests = builtins.filters.escape, builtins.tests
 
 --- evaluate(node, scope) -> the value of an expression. Errors: what Jinja refuses, and what is not
---- supported, with the line.
-function M.evaluate(node, scope) return evaluators[node.op](node, scope) end
+--- supported, with the line; too many steps in all.
+function M.evaluate(node, scope)
+  steps.take()
+  return evaluators[node.op](node, scope)
+end
 local evaluate = M.evaluate
 
 -- need(good, text, ...) for a node.

@@ -7,6 +7,7 @@ local lexer = require "nn.chat.lexer"
 local lib = require "nn.base.capi"
 local methods = require "nn.chat.methods"
 local statements = require "nn.chat.statements"
+local steps = require "nn.chat.steps"
 local values = require "nn.chat.values"
 local writing = require "nn.chat.writing"
 
@@ -28,7 +29,7 @@ local runners = {}
 -- Runs statements; returns "break" or "continue" if one was reached.
 local function run(list, scope, out)
   for _, node in ipairs(list) do
-    lib.check_interrupt()
+    steps.take()
     local stopped = runners[node.op](node, scope, out)
     if stopped then return stopped end
   end
@@ -123,7 +124,7 @@ runners["for"] = function(node, scope, out)
     items = kept
   end
   for i, item in ipairs(items) do
-    if i % lib.CHECK_EVERY == 0 then lib.check_interrupt() end
+    steps.take()
     local own = inner(scope)
     own.loop = loop_of(items, i)
     bind(node, own, item)
@@ -220,6 +221,7 @@ function M.render(source, variables)
   local scope = inner(functions)
   for name, value in pairs(variables) do scope[name] = value end
   checks.start()
+  steps.start()
   local good, text = pcall(captured, {body = statements.parse(source)}, scope)
   if good then return text end
   if type(text) == "string" and text:find("stack overflow", 1, true) then

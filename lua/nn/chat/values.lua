@@ -3,20 +3,28 @@
 -- order of its names; of other tables, the names are sorted.
 local ordered = require "nn.io.ordered"
 local lib = require "nn.base.capi"
+local steps = require "nn.chat.steps"
 local utf8 = require "nn.base.utf8"
 local ffi = require "ffi"
 
 ffi.cdef "int snprintf(char *text, size_t size, const char *format, ...);"
 
--- Bytes of a text; elements of a list; characters that are cut apart; comparisons of an `==`.
+-- Bytes of a text; elements of a list; characters that are cut apart.
 local M = {LONGEST = 1e8, MOST = 1e6}
-local MOST_CHARACTERS, MOST_COMPARISONS = 1e7, 1e7
+local MOST_CHARACTERS = 1e7
 M.NONE, M.UNDEFINED = setmetatable({}, {kind = "none"}), setmetatable({}, {kind = "undefined"})
 local Tuple, Namespace = {kind = "list", is_tuple = true}, {kind = "namespace"}
 local View, Lazy = {kind = "list", is_view = true}, {kind = "list", is_view = true, is_lazy = true}
 local Markup = {kind = "markup"}
 
-M.list, M.dict, M.put, M.keys = ordered.list, ordered.object, ordered.put, ordered.names
+M.list, M.dict, M.put = ordered.list, ordered.object, ordered.put
+
+--- keys(x) -> the names of a dict, in its order. Errors: too many steps.
+function M.keys(x)
+  local names = ordered.names(x)
+  steps.look(#names)
+  return names
+end
 function M.tuple(items) return setmetatable(items, Tuple) end
 function M.is_tuple(value) return getmetatable(value) == Tuple end
 function M.namespace(values) return setmetatable(values, Namespace) end
@@ -162,14 +170,9 @@ function M.is_true(value)
   return kind == "function" or kind == "namespace"
 end
 
-local comparisons = 0                        -- since equal() was called
-
+--- equal(a, b) -> whether Python's == holds. Errors: too many steps.
 local function same(a, b)
-  comparisons = comparisons + 1
-  if comparisons % lib.CHECK_EVERY == 0 then lib.check_interrupt() end
-  if comparisons > MOST_COMPARISONS then
-    lib.deny("the chat template: a comparison of more than %d values", MOST_COMPARISONS)
-  end
+  steps.take()
   local kind, other = M.kind(a), M.kind(b)
   if kind == "markup" then return same(a.text, b) end
   if other == "markup" then return a == b.text end
@@ -199,11 +202,7 @@ local function same(a, b)
   return a == b
 end
 
---- equal(a, b) -> whether Python's == holds. Errors: too many comparisons.
-function M.equal(a, b)
-  comparisons = 0
-  return same(a, b)
-end
+M.equal = same
 
 -- ### Texts
 

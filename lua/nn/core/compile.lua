@@ -12,6 +12,7 @@ local lib = require "nn.base.capi"
 local kind = require "nn.core.kind"
 local tape = require "nn.core.tape"
 local layer = require "nn.core.layer_path"
+local leaves = require "nn.core.leaf_gradients"
 local layers = require "nn.core.layers"
 local recordings = require "nn.core.recordings"
 local tensor = require "nn.core.tensor"
@@ -57,7 +58,7 @@ local function results_of(f, inputs, n)
       if found[i] then kind.set(found[i], "activations") end
     end
   end, function() results = {f(unpack(inputs, 1, n))} end)
-  tape.each_private_grad(function(grad) kind.set(grad, "gradients") end)
+  leaves.each_private(function(grad) kind.set(grad, "gradients") end)
   return results
 end
 
@@ -83,7 +84,7 @@ local function record(f, given, n, returns_list)
   end, function()
     inputs = {}
     for i = 1, n do M.argument(given[i]) end
-    return tape.with_private_grads(function()
+    return leaves.private(function()
       local results = returns_list and f() or results_of(f, inputs, n)
       local count = table.maxn(results)
       for i = 1, count do
@@ -211,18 +212,23 @@ function M.microbatch_begins(ids)
   check(C.nn_record_microbatch(tiles))
 end
 
---- loop(iterations, feed, body): records a loop of a compiled step. feed(i) records what differs in
---- iteration i, from 1: it fills tensors from before the loop; body() records the rest, once. Any
---- other tensor has the same value at the start of each iteration or is changed in place.
+--- loop(iterations, feed, body) -> the number of iterations recorded: records a loop of a compiled
+--- step. feed(i) records what differs in iteration i, from 1: it fills tensors from before the
+--- loop. body() records the rest, and returns whether it would do the same again. It is called
+--- twice: if what it records differs, only two iterations are recorded.
 function M.loop(iterations, feed, body)
   check(C.nn_record_loop(iterations))
   for i = 1, iterations do
     check(C.nn_record_iteration(i - 1))
     feed(i)
   end
-  check(C.nn_record_iteration(-1))
-  body()
-  check(C.nn_record_loop(0))
+  local repeats, done = true, ffi.new "int32_t[1]"
+  for _ = 1, 2 do
+    check(C.nn_record_body())
+    repeats = body() and repeats
+  end
+  check(C.nn_record_loop_end(repeats and 1 or 0, done))
+  return done[0]
 end
 
 --- shard_begins(shard, shards): the following tasks of a compiled step belong to this shard of the
@@ -238,6 +244,7 @@ local function guarded_recording(self, given, n)
   local program = unrepeatable.watch(function() return record(self.f, given, n) end)
   recordings.check_writes(self, before)
   program.guards = guards.of(self.f)
+  recordings.warn_left_out(self, program.guards)
   return program
 end
 
@@ -260,12 +267,13 @@ local compile_options = arguments.names "programs"
 --- shape frees the least recently used one. Pad data of many lengths to a few lengths.
 --- Lua values are constants of the recording. Every call compares those that f read with the values
 --- then: upvalues, globals, fields of tables and modules (numbers, strings, booleans, functions,
---- tensors by identity, the first 1024 elements of lists), and those of the Lua functions that it
---- called. If one differs, f is recorded again, which takes time, so a value that changes often
---- should be an argument (a tensor) or an nn.scalar. Not compared: arrays of ffi, what a coroutine
---- yields, and t[name] of a parameter t. Gradients are local to a call: each call starts without
---- gradients, as after zero_grad(), and does not change .grad outside. So backward() and the
---- optimizer's step() belong in the same function (with nn.accumulate for microbatches).
+--- tensors by identity, elements of lists), metatables, the bytes of arrays and structures of ffi,
+--- and those of the Lua functions that it called. If one differs, f is recorded again, which takes
+--- time, so a value that changes often should be an argument (a tensor) or an nn.scalar. A warning
+--- names what is too large to compare. Not compared: what pointers of ffi point to, what a
+--- coroutine yields, and t[name] of a parameter t. Gradients are local to a call: each call starts
+--- without gradients, as after zero_grad(), and does not change .grad outside. So backward() and
+--- the optimizer's step() belong in the same function (with nn.accumulate for microbatches).
 --- Errors: arguments or results that are not tensors; a call of math.random or of a function that
 --- reads a file or the clock, whose result would be a constant.
 ---     local f = nn.compile(function(a, b) return (a * b):sum() end)

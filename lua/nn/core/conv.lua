@@ -135,6 +135,25 @@ function M.adaptive_avg_pool2d(x, size)
   return pool2d("adaptive_avg_pool2d", x, window, "mean", {})
 end
 
+-- Checks a size along the axes: a number, or of several axes a list of `axes` or `more` numbers.
+local function check_sizes(who, what, value, low, axes, more)
+  if type(value) == "number" or axes == 1 then return arguments.whole(who, what, value, low) end
+  local n = type(value) == "table" and arguments.list_length(value)
+  arguments.need(n == axes or more and n == more, who, what, value,
+                 "a number or {rows, columns} is needed")
+  for i = 1, n do arguments.whole(who, what, value[i], low) end
+end
+
+local function check_options(who, self, axes)
+  check_sizes(who, "stride", self.stride, 1, axes)
+  check_sizes(who, "dilation", self.dilation, 1, axes)
+  if self.padding ~= "same" then return check_sizes(who, "padding", self.padding, 0, axes, 4) end
+  local steps = type(self.stride) == "table" and self.stride or {self.stride}
+  for _, step in ipairs(steps) do
+    if step ~= 1 then lib.misuse("%s: same padding needs a stride of 1, not %d", who, step) end
+  end
+end
+
 local layer_options = arguments.names(conv_names .. " bias dtype")
 
 -- Sets the fields of a convolution whose weight has these sizes after its channels. Weights start
@@ -152,9 +171,10 @@ local function set_conv(self, who, channels, outputs, sizes, options)
   local std, dtype = (3 * inputs) ^ -0.5, options.dtype
   self.groups, self.stride, self.dilation = groups, options.stride or 1, options.dilation or 1
   self.padding = options.padding ~= "valid" and options.padding or 0
+  check_options(who, self, #sizes)
   self.weight = module.parameter({outputs, channels / groups, unpack(sizes)},
                                  {std = std, dtype = dtype})
-  if options.bias ~= false then
+  if arguments.flag(who, options, "bias", true) then
     self.bias = module.parameter({outputs}, {std = std, dtype = dtype})
   end
 end
@@ -201,11 +221,21 @@ end
 
 -- A class of a pooling function with its size and options, which have these names.
 local function pool_class(name, f, known)
-  local class = module.module(name)
+  local class, axes = module.module(name), name:find "1d" and 1 or 2
   M[name] = class
   function class:init(size, options)
-    arguments.need(size ~= nil, name, "the size", size, "a number is needed")
     self.size, self.options = size, arguments.options(name, options, known)
+    check_sizes(name, "the size", size, 1, axes)
+    check_sizes(name, "stride", self.options.stride or 1, 1, axes)
+    local padding = self.options.padding or 0
+    check_sizes(name, "padding", padding, 0, axes)
+    for axis = 1, axes do
+      local of = {type(size) == "table" and size[axis] or size,
+                  type(padding) == "table" and padding[axis] or padding}
+      arguments.need(2 * of[2] <= of[1], name, "padding", of[2],
+                     "it may be at most half of the size")
+    end
+    arguments.flag(name, self.options, "count_include_pad", true)
   end
   function class:forward(x) return f(x, self.size, self.options) end
 end
@@ -233,6 +263,10 @@ M.Flatten = Flatten
 ---     nn.Flatten()(nn.zeros(2, 3, 4)):dims()  --> 2, 12
 function Flatten:init(first, last)
   self.first, self.last = first or 2, last or -1
+  for _, axis in ipairs {self.first, self.last} do
+    arguments.whole("Flatten", "an axis", axis, -8, 8)
+    arguments.need(axis ~= 0, "Flatten", "an axis", axis, "axes count from 1, or -1 from the end")
+  end
 end
 function Flatten:forward(x)
   arguments.need(is_tensor(x), "Flatten", "x", x, "a tensor is needed")

@@ -22,6 +22,13 @@ function M.as_tensor(g, like)
 end
 local as_tensor = M.as_tensor
 
+-- The same in the dtype of `like`, for backward ops: the gradient of a bf16 weight is f32, also
+-- where the weight is the result of an op.
+local function in_dtype_of(like, g)
+  g = as_tensor(g, like)
+  return g.dtype == like.dtype and g or g:to(like.dtype)
+end
+
 -- Sums a gradient over the axes along which its input was broadcast.
 local function sum_to(g, x)
   if #g.shape == #x.shape then
@@ -64,7 +71,7 @@ end
 
 -- The rule of ops without one of their own.
 local function derivatives(node, g)
-  g = as_tensor(g, node.results[1])
+  g = in_dtype_of(node.results[1], g)
   local out = {}
   for i in ipairs(node.op.inputs) do
     if needs_grad(node.inputs[i]) then out[i] = derivative(node, g, i) end
@@ -75,6 +82,7 @@ end
 -- A rule takes the node, the gradient of its first result (tensor, number or nil), into(i), and the
 -- gradient of its second result. into(i) returns the gradient that input i already has, if a
 -- backward op may add to it in place. A rule returns the gradients of the inputs by position.
+-- node.unread: an argument of its backward op of which only the shape is read now.
 
 function rules.add(node, g)
   if not is_tensor(g) then return {g, g} end
@@ -117,8 +125,9 @@ function rules.slice(node, g)
   if axis < 0 then axis = #x.shape + 1 + axis end
   if first < 0 then first = x.shape[axis] + 1 + first end
   for i = 1, #x.shape do start[i] = i == axis and first or 1 end
-  local dx = ops.call("full_like", x, 0)
-  return {dx:assign_(as_tensor(g, node.results[1]), start)}
+  g = as_tensor(g, node.results[1])
+  local dx = ops.call("full_like", x, 0, {dtype = g.dtype})
+  return {dx:assign_(g, start)}
 end
 function rules.cat(node, g)
   local axis, at, out = attribute(node, "axis") or 1, 1, {}
@@ -140,16 +149,20 @@ function rules.clone(_, g) return {g} end
 --- A copy of a shape in which an axis has another size.
 function M.with_size(shape, axis, size)
   local copy = {unpack(shape)}
+  if #shape == 0 then return copy end
   copy[axis > 0 and axis or #shape + 1 + axis] = size
   return copy
 end
 
--- The gradient or the value of a reduction with the reduced axes put back as size 1.
+-- The gradient or the value of a reduction with the reduced axes put back as size 1. A tensor
+-- without axes has none to put back.
 local function keepdim(node, t)
   local x, shape, reduced = node.inputs[1], {}, attribute(node, "axis")
   if type(reduced) == "number" then reduced = {reduced} end
   for i, size in ipairs(x.shape) do shape[i] = reduced and size or 1 end
-  for _, axis in ipairs(reduced or {}) do shape[axis > 0 and axis or #x.shape + 1 + axis] = 1 end
+  for _, axis in ipairs(#shape > 0 and reduced or {}) do
+    shape[axis > 0 and axis or #x.shape + 1 + axis] = 1
+  end
   return t:reshape(shape)
 end
 function rules.sum(node, g)
@@ -224,7 +237,7 @@ local function matmul_vectors(node, g)
   return {out[1]:reshape(x.shape), out[2]:reshape(w.shape)}
 end
 function rules.matmul(node, g)
-  g = as_tensor(g, node.results[1])
+  g = in_dtype_of(node.results[1], g)
   local has_vector = #node.inputs[1].shape == 1 or #node.inputs[2].shape == 1
   return (has_vector and matmul_vectors or matmul_matrices)(node, g)
 end
@@ -236,38 +249,33 @@ function rules.linear(node, g, into, g_pre)
   local x, weight, bias = unpack(node.inputs, 1, 3)
   local y, pre, glu = node.results[1], node.results[2], attribute(node, "glu")
   if g_pre then
-    g_pre = as_tensor(g_pre, pre)
-    if g and glu then g = ops.call("glu_backward", as_tensor(g, y), pre, glu) + g_pre
-    elseif g then g = ops.call("gelu_backward", as_tensor(g, y), pre) + g_pre
+    g_pre = in_dtype_of(pre, g_pre)
+    if g and glu then g = ops.call("glu_backward", in_dtype_of(y, g), pre, glu) + g_pre
+    elseif g then g = ops.call("gelu_backward", in_dtype_of(y, g), pre) + g_pre
     else g = g_pre end
     pre, glu = nil, nil
   else
-    g = as_tensor(g, y)
+    g = in_dtype_of(y, g)
   end
   local dweight_before, dbias_before = into(2), bias and into(3)
+  node.unread = not needs_grad(x) and weight or nil
   local dx, dweight, dbias = ops.call("linear_backward", g, x, weight,
     {pre = pre, dweight = dweight_before, dbias = dbias_before, bias = bias ~= nil,
      need_dx = needs_grad(x), glu = glu})
   return {dx, dweight_before or dweight, dbias_before or dbias}
 end
 
--- The gradient if it is one tile: conv2d_backward adds to no others.
-local function whole(grad)
-  for axis = 1, grad and #grad.shape or 0 do
-    if #grad:cuts(axis) > 2 then return nil end
-  end
-  return grad
-end
 function rules.conv2d(node, g, into)
   local x, weight, bias = unpack(node.inputs, 1, 3)
-  local dweight_before, dbias_before = whole(into(2)), bias and whole(into(3))
+  local dweight_before, dbias_before = into(2), bias and into(3)
   if bias and not (dweight_before and dbias_before) then dweight_before, dbias_before = nil, nil end
   local options = {dweight = dweight_before, dbias = dbias_before, bias = bias ~= nil,
                    need_dx = needs_grad(x)}
+  node.unread = not needs_grad(x) and weight or nil
   for _, name in ipairs {"stride", "padding", "same", "dilation", "groups"} do
     options[name] = attribute(node, name)
   end
-  local dx, dweight, dbias = ops.call("conv2d_backward", as_tensor(g, node.results[1]), x, weight,
+  local dx, dweight, dbias = ops.call("conv2d_backward", in_dtype_of(node.results[1], g), x, weight,
                                       options)
   return {dx, dweight_before or dweight, dbias_before or dbias}
 end
@@ -283,8 +291,8 @@ function rules.layernorm(node, g, into, g_s)
   if bias and not (dweight_before and dbias_before) then
     dweight_before, dbias_before = nil, nil
   end
-  local dx, dweight, dbias = ops.call("layernorm_backward", as_tensor(g, y), s, stats, weight,
-    {ds = g_s and as_tensor(g_s, s), dweight = dweight_before, dbias = dbias_before,
+  local dx, dweight, dbias = ops.call("layernorm_backward", in_dtype_of(y, g), s, stats, weight,
+    {ds = g_s and in_dtype_of(s, g_s), dweight = dweight_before, dbias = dbias_before,
      bias = bias ~= nil})
   return {dx, dweight, dbias, delta and dx}
 end
@@ -294,23 +302,23 @@ function rules.rmsnorm(node, g, into, g_s)
   local _, weight, delta = unpack(node.inputs, 1, 3)
   local y, s, stats = unpack(node.results, 1, 3)
   if not g then return {g_s, nil, delta and g_s} end
-  local dx, dweight = ops.call("rmsnorm_backward", as_tensor(g, y), s, stats, weight,
-    {ds = g_s and as_tensor(g_s, s), dweight = into(2)})
+  local dx, dweight = ops.call("rmsnorm_backward", in_dtype_of(y, g), s, stats, weight,
+    {ds = g_s and in_dtype_of(s, g_s), dweight = into(2)})
   return {dx, dweight, delta and dx}
 end
 
 function rules.attention(node, g)
-  g = as_tensor(g, node.results[1])
+  g = in_dtype_of(node.results[1], g)
   local dqkv, dbias = call_backward(node, g, ops.ops.attention_backward)
   return {dqkv, nil, dbias}
 end
 function rules.cross_attention(node, g)
-  return {call_backward(node, as_tensor(g, node.results[1]), ops.ops.cross_attention_backward)}
+  return {call_backward(node, in_dtype_of(node.results[1], g), ops.ops.cross_attention_backward)}
 end
 
 function rules.embedding(node, g, into)
   local ids, tokens, positions = unpack(node.inputs, 1, 3)
-  local dtokens, dpositions = ops.call("embedding_backward", as_tensor(g, node.results[1]), ids,
+  local dtokens, dpositions = ops.call("embedding_backward", in_dtype_of(node.results[1], g), ids,
     tokens, {positions = positions, dtokens = into(2), dpositions = positions and into(3),
              start = attribute(node, "start")})
   return {nil, dtokens, dpositions}
@@ -319,7 +327,7 @@ end
 function rules.cross_entropy(node, g)
   local logits, targets = unpack(node.inputs, 1, 2)
   local dlogits = ops.call("cross_entropy_backward", logits, targets,
-    node.results[2], node.results[3], {ignore_index = attribute(node, "ignore_index")})
+    node.results[2], node.results[4], {ignore_index = attribute(node, "ignore_index")})
   if g == 1 then return {dlogits} end
   return {dlogits * (is_tensor(g) and g:to(dlogits.dtype) or g)}
 end

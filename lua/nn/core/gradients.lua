@@ -2,6 +2,7 @@
 -- optimizer's step.
 
 local arguments = require "nn.base.arguments"
+local of_leaves = require "nn.core.leaf_gradients"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local ops = require "nn.core.op"
@@ -88,7 +89,7 @@ function M.clip_grad_norm_(model, limit)
     local norm = ops.call("grad_norm", grads)
     local factor = (limit / (norm + 1e-6)):minimum(1)
     for i, leaf in ipairs(leaves_with) do
-      tape.replace_grad(leaf, grads[i] * factor:to(grads[i].dtype))
+      of_leaves.replace(leaf, grads[i] * factor:to(grads[i].dtype))
     end
     return norm
   end)
@@ -104,7 +105,7 @@ function M.clip_grad_value_(model, limit)
   limit_option("clip_grad_value_", limit)
   tape.no_grad(function()
     for _, leaf in ipairs(with_gradients("clip_grad_value_", model)) do
-      tape.replace_grad(leaf, leaf.grad:clamp(-limit, limit))
+      of_leaves.replace(leaf, leaf.grad:clamp(-limit, limit))
     end
   end)
 end

@@ -3,6 +3,7 @@
 -- the code reads, the fields of the tables and modules among them, and the functions that it
 -- reaches so. The library's own functions and tables are not guarded.
 
+local guarded = require "nn.core.guarded"
 local host = require "nn.host"
 local hooks = require "nn.core.hooks"
 local module = require "nn.core.module"
@@ -10,10 +11,7 @@ local reads = require "nn.core.reads"
 local is_tensor = require("nn.core.tensor").is_tensor
 
 local M = {}
-local Guards = {}
-Guards.__index = Guards
-local LIST = 1024                -- elements of a list that are guarded
-local MOST = 50000               -- guards of a function
+local LIST = 1024                -- elements of a list that are guarded one by one
 local DEEPEST = 100              -- ancestors of a class
 
 local library = "@" .. host.root .. "/lua/"
@@ -49,37 +47,15 @@ local function own_tables()
   return set
 end
 
-local function value_of_upvalue(f, i)
-  local _, value = debug.getupvalue(f, i)
-  return value
-end
-
-local function size_of(object)
-  local n = 0
-  for _ in pairs(object) do n = n + 1 end
-  return n
-end
-
--- The kinds of guards, and how each gets its value now: fields, upvalues, numbers of fields.
-local GETTERS = {fields = rawget, upvalues = value_of_upvalue, sizes = size_of}
-
--- Guards the field `key` of a table, or upvalue number `key` of a function.
+-- Guards the field `key` of a table, or what `kind` says.
 local function guard(self, container, key, value, path, kind)
-  local guarded = self.guarded[container] or {}
-  self.guarded[container] = guarded
-  if guarded[key or kind] or self.count >= MOST then return end
-  guarded[key or kind] = true
-  self.count = self.count + 1
-  local list = self[kind or "fields"]
-  local n = list.count + 1
-  list.count = n
-  list.containers[n], list.keys[n], list.values[n], list.paths[n] = container, key, value, path
+  self.guarded:add(container, key, value, path, kind)
 end
 
 -- The table in which an object finds the names that it lacks, or nil.
 local function class_of(object)
-  local class = getmetatable(object)
-  if type(class) ~= "table" then return nil end
+  local class = debug.getmetatable(object)
+  if not class then return nil end
   local index = module.is_module(object) and class or rawget(class, "__index")
   return type(index) == "table" and index or nil
 end
@@ -101,7 +77,7 @@ local visit
 
 -- Guards the method that a class finds under a name, also against an overriding one.
 local function guard_method(self, object, name, method)
-  local path = (getmetatable(object).class_name or "class") .. "." .. name
+  local path = (rawget(debug.getmetatable(object), "class_name") or "class") .. "." .. name
   local _, owner = in_class(object, name, function(class) guard(self, class, name, nil, path) end)
   guard(self, owner, name, method, path)
   if is_users(method) then visit(self, method, path) end
@@ -151,12 +127,27 @@ local function visit_field(self, object, key, path, node, inside)
   visit(self, value, path, node:below(key), inside)
 end
 
+-- Guards which class an object has, and each of its ancestors.
+local function guard_classes(self, object, path)
+  for _ = 1, DEEPEST do
+    guard(self, object, nil, getmetatable(object), path, "metatables")
+    object = class_of(object)
+    if not object then return end
+  end
+end
+
 -- The operators of an object, such as __call and __index, if they are a user's functions.
 local function visit_operators(self, object, path)
-  for name, f in pairs(module.is_module(object) and {} or getmetatable(object) or {}) do
+  local class = debug.getmetatable(object)
+  if not class or module.is_module(object) then return end
+  for name, f in pairs(class) do
     if type(name) == "string" and name:find "^__" and type(f) == "function" and is_users(f) then
+      guard(self, class, name, f, path .. "." .. name)
       visit(self, f, path .. "." .. name)
     end
+  end
+  for _, name in ipairs {"__index", "__call"} do
+    guard(self, class, name, rawget(class, name), path .. "." .. name)
   end
 end
 
@@ -166,7 +157,7 @@ local function add_computed(self, object, node, names)
   local forward = module.is_module(object) and in_class(object, "forward")
   local is_layer = forward and (source_of(forward) or ""):sub(1, #layers) == layers
   local is_read = node.computed or is_layer
-    or not getmetatable(object) and (node.given or self.iterates and node.escaped)
+    or not debug.getmetatable(object) and (node.given or self.iterates and node.escaped)
   local count = is_read and 0 or LIST
   for key in pairs(object) do
     if count == LIST then return end
@@ -183,19 +174,29 @@ local function visit_names(self, object, names, path, known, inside)
     local kind = type(rawget(object, key))
     local is_missing = kind == "nil" and (not is_module or known.own[key] or known.methods[key])
     if is_missing and (how == true or known.methods[key]) or kind == "function" or kind == "table"
-       or kind ~= "nil" and how == true then
+       or kind == "cdata" or kind ~= "nil" and how == true then
       visit_field(self, object, key, path, known.node, inside)
     end
   end
 end
 
--- Visits the elements of a list. Its length counts, unless code only appends to it.
+-- Visits the elements of a list. Its length counts, unless code only appends to it and `lengths` is
+-- not set.
 local function visit_list(self, object, names, path, node, inside)
   local length = #object
   for i = 1, math.min(length, LIST) do
     if not names[i] then visit_field(self, object, i, path, node, inside) end
   end
-  if not node.appended and (length > 0 or not module.is_module(object)) then
+  if length > LIST and (node.computed or node.listed or self.iterates and node.escaped)
+     and self.guarded:add_list(object, path, LIST) then
+    for i = LIST + 1, length do
+      local kind = type(rawget(object, i))
+      if kind == "table" or kind == "function" or kind == "cdata" then
+        visit_field(self, object, i, path, node, inside)
+      end
+    end
+  end
+  if (self.lengths or not node.appended) and (length > 0 or not module.is_module(object)) then
     guard(self, object, length + 1, nil, path)
   end
 end
@@ -208,21 +209,22 @@ local function visit_table(self, object, path, given, inside)
   if self.known[object] and not changed and (known.inside or not inside) then return end
   self.known[object], known.inside = known, inside or known.inside
   local node = known.node
-  if getmetatable(object) then node.escaped = true end
+  if debug.getmetatable(object) then node.escaped = true end
+  guard_classes(self, object, path)
   visit_operators(self, object, path)
   for _, hook in ipairs(hooks.functions(object)) do visit(self, hook, path) end
   local names = add_functions(self, object, known)
   add_computed(self, object, node, names)
   visit_names(self, object, names, path, known, inside)
   visit_list(self, object, names, path, node, inside)
-  if node.counted or self.iterates and node.escaped and not getmetatable(object) then
-    guard(self, object, nil, size_of(object), path, "sizes")
+  if node.counted or self.iterates and node.escaped and not debug.getmetatable(object) then
+    self.guarded:add_size(object, path)
   end
   if not inside then return end
   for key, value in pairs(object) do
     if type(key) == "string" and not names[key] and type(value) == "table" then
       local here = path .. "." .. key
-      if getmetatable(value) then guard(self, object, key, value, here) end
+      if debug.getmetatable(value) then guard(self, object, key, value, here) end
       visit(self, value, here, node:below(key), true)
     end
   end
@@ -235,6 +237,27 @@ local function visit_given(self, f, path)
     if module.is_module(value) or type(value) == "function" and is_users(value) then
       visit(self, value, path, reads.node())
     end
+  end
+end
+
+-- The modules that code may get from require: those whose names are texts in it.
+local function visit_required(self, texts)
+  local node = reads.node()
+  node.escaped = true
+  for name in pairs(texts) do
+    local value = package.loaded[name]
+    if value ~= nil and not self.own[value] then
+      guard(self, package.loaded, name, value, name)
+      visit(self, value, name, node)
+    end
+  end
+end
+
+-- The functions in Lua's own tables that code reads by their names: a user may replace them.
+local function visit_standard(self, object, path, node)
+  for name in pairs(node and node:names(self.unknown) or {}) do
+    local f = rawget(object, name)
+    if type(f) == "function" then guard(self, object, name, f, path .. "." .. name) end
   end
 end
 
@@ -258,6 +281,12 @@ local function visit_function(self, f, path)
     end
   end
   local globals = getfenv(f)
+  if next(read.globals.fields) then
+    guard(self, f, nil, globals, path, "environments")
+  end
+  if read.globals.fields.require or read.upvalues.fields.require then
+    visit_required(self, read.texts)
+  end
   for name in pairs(read.globals.fields) do
     visit_field(self, globals, name, "", read.globals)
   end
@@ -266,14 +295,17 @@ end
 -- node: how code reads the value; nil for a function.
 function visit(self, value, path, node, inside)
   if type(value) == "function" then return visit_function(self, value, path) end
-  if type(value) ~= "table" or self.own[value] then return end
+  if type(value) == "cdata" then return self.guarded:add_data(value, path) end
+  if type(value) ~= "table" then return end
+  if lua[value] then return visit_standard(self, value, path, node) end
+  if self.own[value] then return end
   if is_tensor(value) then
     if self.seen[value] then return end
     self.seen[value] = true
     return guard(self, value, "requires_grad", rawget(value, "requires_grad"),
                  path .. ".requires_grad")
   end
-  local class = getmetatable(value)
+  local class = debug.getmetatable(value)
   local of_library = type(class) == "table" and rawget(class, "type_name")
   if of_library == "compiled function" then return visit(self, value.f, path, node) end
   if not of_library then
@@ -282,70 +314,20 @@ function visit(self, value, path, node, inside)
 end
 
 local function walk(self)
-  self.count, self.seen, self.known, self.guarded, self.grew = 0, {}, {}, {}, false
-  for kind in pairs(GETTERS) do
-    self[kind] = {count = 0, containers = {}, keys = {}, values = {}, paths = {}}
-  end
+  self.seen, self.known, self.guarded, self.grew = {}, {}, guarded.new(), false
   visit(self, self.f, module.is_module(self.f) and self.f.class_name or "", reads.node())
 end
 
 local unknown_of = setmetatable({}, {__mode = "k"})       -- what unknown values are read by
 
---- of(f) -> the guards of a function, or of a callable table: what it would read now.
-function M.of(f)
-  local self = setmetatable({f = f, own = own_tables(), unknown = unknown_of[f] or {}}, Guards)
+--- of(f, lengths) -> the guards (guarded.lua) of a function, or of a callable table: what it would
+--- read now. lengths: whether the length of a list counts to which code only appends.
+function M.of(f, lengths)
+  local self = {f = f, own = own_tables(), unknown = unknown_of[f] or {}, lengths = lengths}
   unknown_of[f] = self.unknown
   repeat walk(self) until not self.grew
-  self.seen, self.known, self.guarded, self.own = nil, nil, nil, nil
-  return self
-end
-
-local function is_nan(x) return type(x) == "number" and x ~= x end
-
--- The first value, from number `from` (1), that changed in a list of guards: its number, or nil.
-local function first_change(guards, get, from)
-  local containers, keys, values = guards.containers, guards.keys, guards.values
-  for i = from or 1, guards.count do
-    local now = get(containers[i], keys[i])
-    if not rawequal(now, values[i]) and not (is_nan(now) and is_nan(values[i])) then return i end
-  end
-end
-
---- guards:change() -> nil, or the first value that changed: {path=, before=, now=}.
-function Guards:change() return self:changes(1)[1] end
-
---- guards:changes(most) -> a list of up to `most` values that changed, as of change().
-function Guards:changes(most)
-  local out = {}
-  for kind, get in pairs(GETTERS) do
-    local guards = self[kind]
-    local i = first_change(guards, get)
-    while i and #out < most do
-      out[#out + 1] = {path = guards.paths[i], before = guards.values[i],
-                       now = get(guards.containers[i], guards.keys[i])}
-      i = first_change(guards, get, i + 1)
-    end
-  end
-  return out
-end
-
---- guards:has(value) -> whether the function reads this value from a table or an upvalue.
-function Guards:has(value)
-  for kind in pairs(GETTERS) do
-    local values = self[kind].values
-    for i = 1, self[kind].count do
-      if rawequal(values[i], value) then return true end
-    end
-  end
-  return false
-end
-
---- guards:hold() -> whether no value changed.
-function Guards:hold()
-  for kind, get in pairs(GETTERS) do
-    if first_change(self[kind], get) then return false end
-  end
-  return true
+  self.guarded:close()
+  return self.guarded
 end
 
 return M

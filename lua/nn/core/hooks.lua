@@ -1,6 +1,7 @@
 -- Hooks of modules: functions that run before and after a module's forward(), and in the backward
 -- pass. An object without hooks has no field `_hooks`, and its calls only check that.
 
+local custom = require "nn.core.custom"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
 local rules = require "nn.core.gradient_rules"
@@ -48,7 +49,7 @@ local function pack(...) return {n = select("#", ...), ...} end
 
 -- Calls seen(g) with the gradient of x; its result, if any, replaces the gradient.
 local function watched(x, seen)
-  return tape.custom {
+  return custom.custom {
     name = "hook", forward = function(v) return v end,
     backward = function(g) return seen(g) or g end,
   }(x)

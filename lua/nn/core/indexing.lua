@@ -7,6 +7,7 @@ local arguments = require "nn.base.arguments"
 local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
+local is_scalar = require("nn.core.scalar").is_scalar
 local tensor = require "nn.core.tensor"
 local wide_uniform = require("nn.core.creation").wide_uniform
 local is_tensor, shape_text, Tensor = tensor.is_tensor, tensor.shape_text, tensor.Tensor
@@ -91,7 +92,8 @@ end
 --- axis; see x:index_select.
 ---     x:index_fill(2, {1, 3}, 0)  --> {{0, 2, 0}, {0, 5, 0}}
 function Tensor:index_fill(axis, index, value)
-  arguments.need(type(value) == "number", "index_fill", "the value", value, "a number is needed")
+  arguments.need(type(value) == "number" or is_scalar(value), "index_fill", "the value", value,
+                 "a number is needed")
   axis, index = slices("index_fill", self, axis, index)
   return self:scatter(index, value, axis)
 end

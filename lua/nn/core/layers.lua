@@ -38,6 +38,16 @@ local linear_options = arguments.names "bias gelu glu std dtype"
 local norm_options = arguments.names "eps dtype"
 local embedding_options = arguments.names "std axes dtype"
 
+local glu_names = arguments.names "silu gelu gelu_exact"
+local function check_activation(self)
+  if self.glu == nil then return end
+  arguments.need(glu_names[self.glu], "Linear", "glu", self.glu,
+                 "'silu', 'gelu' or 'gelu_exact' is needed")
+  arguments.need(not self.gelu, "Linear", "gelu", self.gelu, "with glu it cannot be applied too")
+  arguments.need(self.outputs % 2 == 0, "Linear", "the number of outputs", self.outputs,
+                 "glu needs an even one")
+end
+
 local Linear = module.module "Linear"
 M.Linear = Linear
 --- nn.Linear(inputs, outputs, {bias=true, gelu=false, glu=nil, std=0.02}): y = x weight^T + bias
@@ -50,17 +60,19 @@ function Linear:init(inputs, outputs, options)
   options = arguments.options("Linear", options, linear_options)
   self.inputs = arguments.whole("Linear", "the number of inputs", inputs)
   self.outputs = arguments.whole("Linear", "the number of outputs", outputs)
-  self.gelu, self.glu = options.gelu or false, options.glu
+  self.gelu, self.glu = arguments.flag("Linear", options, "gelu", false), options.glu
+  check_activation(self)
   local std, dtype = options.std or 0.02, options.dtype
   self.weight = module.parameter({outputs, inputs}, {std = std, dtype = dtype})
-  if options.bias ~= false then
+  if arguments.flag("Linear", options, "bias", true) then
     self.bias = module.parameter({outputs}, {value = 0, dtype = dtype})
   end
 end
+-- The kernel applies GELU together with a bias only.
 function Linear:forward(x)
-  return (ops.call("linear", x, self.weight, {
-    bias = self.bias, gelu = self.gelu, glu = self.glu,
-  }))
+  local fused = self.gelu and self.bias ~= nil
+  local y = ops.call("linear", x, self.weight, {bias = self.bias, gelu = fused, glu = self.glu})
+  return self.gelu and not fused and ops.call("gelu", y) or y
 end
 
 local LayerNorm = module.module "LayerNorm"
@@ -71,7 +83,8 @@ M.LayerNorm = LayerNorm
 ---     nn.LayerNorm(3)(x):mean(-1):abs():max():lt(1e-6)  --> true
 function LayerNorm:init(size, options)
   options = arguments.options("LayerNorm", options, norm_options)
-  self.size, self.eps = arguments.whole("LayerNorm", "the size", size), options.eps or 1e-5
+  self.size = arguments.whole("LayerNorm", "the size", size)
+  self.eps = arguments.number("LayerNorm", options, "eps", 1e-5, 0)
   self.weight = module.parameter({size}, {value = 1, dtype = options.dtype})
   self.bias = module.parameter({size}, {value = 0, dtype = options.dtype})
 end
@@ -88,7 +101,8 @@ M.RMSNorm = RMSNorm
 ---     nn.RMSNorm(3)(x):square():mean(-1):sub(1):abs():max():lt(1e-4)  --> true
 function RMSNorm:init(size, options)
   options = arguments.options("RMSNorm", options, norm_options)
-  self.size, self.eps = arguments.whole("RMSNorm", "the size", size), options.eps or 1e-6
+  self.size = arguments.whole("RMSNorm", "the size", size)
+  self.eps = arguments.number("RMSNorm", options, "eps", 1e-6, 0)
   self.weight = module.parameter({size}, {value = 1, dtype = options.dtype})
 end
 function RMSNorm:forward(x, delta)
@@ -122,7 +136,7 @@ M.Dropout = Dropout
 --- else returns x. Errors: p outside [0, 1).
 ---     nn.Dropout(0.5)(nn.ones(100)):max()  --> 2
 function Dropout:init(p)
-  if type(p) ~= "number" or p < 0 or p >= 1 then
+  if type(p) ~= "number" or not (p >= 0 and p < 1) then
     lib.misuse("Dropout: p is %s; it must be in [0, 1)", arguments.describe(p))
   end
   self.p = p

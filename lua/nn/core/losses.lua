@@ -3,6 +3,7 @@
 local arguments = require "nn.base.arguments"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
+local shares = require "nn.core.targets"
 local tensor = require "nn.core.tensor"
 local Tensor = tensor.Tensor
 
@@ -60,7 +61,9 @@ end
 ---     nn.huber_loss(nn.tensor{0.5, 3}, nn.zeros(2), {reduction = "none"})  --> {0.125, 2.5}
 function M.huber_loss(x, y, options)
   local o, reduction = options_of("huber_loss", options, "delta")
-  local delta, d = o.delta or 1, difference("huber_loss", x, y):abs()
+  local delta = arguments.number("huber_loss", o, "delta", 1, 0)
+  arguments.need(delta > 0, "huber_loss", "delta", delta, "a number above 0 is needed")
+  local d = difference("huber_loss", x, y):abs()
   return reduced(d:le(delta):where(d:square() * 0.5, (d - delta / 2) * delta), reduction)
 end
 --- nn.smooth_l1_loss(x, y, {beta=1, reduction="mean"}) -> d^2 / (2 beta) for d = |x - y| below
@@ -68,7 +71,8 @@ end
 ---     nn.smooth_l1_loss(nn.tensor{1, 3}, nn.zeros(2), {beta = 2})  --> 1.125
 function M.smooth_l1_loss(x, y, options)
   local o, reduction = options_of("smooth_l1_loss", options, "beta")
-  local beta, d = o.beta or 1, difference("smooth_l1_loss", x, y):abs()
+  local beta, d = arguments.number("smooth_l1_loss", o, "beta", 1, 0),
+    difference("smooth_l1_loss", x, y):abs()
   if beta == 0 then return reduced(d, reduction) end
   return reduced(d:lt(beta):where(d:square() * (0.5 / beta), d - beta / 2), reduction)
 end
@@ -137,7 +141,10 @@ function M.nll_loss(log_probs, targets, options)
   local index = counted:where(targets, 0):unsqueeze(-1)
   local losses = counted:where(-log_probs:gather(index):squeeze(-1), 0)
   if reduction ~= "mean" then return reduced(losses, reduction) end
-  return losses:sum() / counted:sum():clamp_min(1):to(losses.dtype)
+  local count, divisor = counted:sum(), shares.divisor_of(targets, o.ignore_index)
+  shares.counted(count)
+  divisor = divisor and divisor:eq(0):where(1, divisor) or count:clamp_min(1)
+  return losses:sum() / divisor:to(losses.dtype)
 end
 --- nn.cross_entropy(logits, targets, {ignore_index=-100, label_smoothing=0, reduction="mean"}): the
 --- op of this name, with two more options. label_smoothing: the share of each target's probability
@@ -150,7 +157,8 @@ function M.cross_entropy(logits, targets, options)
   end
   local o, reduction = options_of("cross_entropy", options, "label_smoothing ignore_index")
   tensor.need("cross_entropy", "logits targets", logits, targets)
-  local log_probs, smoothing = logits:log_softmax(), o.label_smoothing or 0
+  local smoothing = arguments.number("cross_entropy", o, "label_smoothing", 0, 0, 1)
+  local log_probs = logits:log_softmax()
   local mixed = smoothing == 0 and log_probs
     or log_probs * (1 - smoothing) + log_probs:mean {axis = -1, keepdim = true} * smoothing
   return M.nll_loss(mixed, targets, {ignore_index = o.ignore_index, reduction = reduction})

@@ -3,32 +3,48 @@
 local arguments = require "nn.base.arguments"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
+local scalar = require "nn.core.scalar"
 local tensor = require "nn.core.tensor"
-local is_tensor, Tensor = tensor.is_tensor, tensor.Tensor
+local is_tensor, Tensor, Scalar = tensor.is_tensor, tensor.Tensor, scalar.Scalar
 
 -- Operators. `*` is always elementwise; comparisons are methods, since Lua converts the results of
 -- < and == to booleans. #x is 0, since LuaJIT ignores __len of tables; x:dim(1) is the size.
-local function operator(name)
-  return function(a, b)
-    if not (is_tensor(a) or type(a) == "number") or not (is_tensor(b) or type(b) == "number") then
-      lib.misuse("%s: cannot combine a %s and a %s", name, is_tensor(a) and "tensor" or type(a),
-                 is_tensor(b) and "tensor" or type(b))
-    end
-    return ops.call(name, a, b)
-  end
+local function kind_of(a)
+  return is_tensor(a) and "tensor" or scalar.is_scalar(a) and "scalar" or type(a)
 end
-Tensor.__add, Tensor.__sub = operator "add", operator "sub"
-Tensor.__mul, Tensor.__div = operator "mul", operator "div"
-Tensor.__pow, Tensor.__mod = operator "pow", operator "remainder"
+local combines = arguments.names "tensor scalar number"
+-- sign: nil if it cannot combine two scalars.
+local function operator(event, name, sign)
+  local function apply(a, b)
+    if not combines[kind_of(a)] or not combines[kind_of(b)] then
+      lib.misuse("%s: cannot combine a %s and a %s", name, kind_of(a), kind_of(b))
+    end
+    if is_tensor(a) or is_tensor(b) then return ops.call(name, a, b) end
+    if not sign then lib.misuse("%s: scalars have + - * / and ^", name) end
+    return scalar.computed(sign, a, b)
+  end
+  Tensor[event], Scalar[event] = apply, apply
+end
+operator("__add", "add", "+")
+operator("__sub", "sub", "-")
+operator("__mul", "mul", "*")
+operator("__div", "div", "/")
+operator("__pow", "pow", "^")
+operator("__mod", "remainder")
 Tensor.__unm = function(a) return ops.call("neg", a) end
-local function compare(sign, name)
-  return function()
+Scalar.__unm = function(a) return scalar.computed("*", a, -1) end
+-- Lua calls these for two different tensors, or two scalars, only.
+local function compare(event, sign, name)
+  Tensor[event] = function()
     lib.misuse("%s cannot compare two tensors; a:%s(b) gives a tensor of booleans", sign, name)
   end
+  Scalar[event] = function()
+    lib.misuse("%s cannot compare two scalars; compare their numbers, s:get()", sign)
+  end
 end
-Tensor.__lt, Tensor.__le = compare("< or >", "lt"), compare("<= or >=", "le")
--- Lua calls this for two different tensors only.
-Tensor.__eq = compare("==", "eq")
+compare("__lt", "< or >", "lt")
+compare("__le", "<= or >=", "le")
+compare("__eq", "==", "eq")
 Tensor.__concat = function(a, b) return tostring(a) .. tostring(b) end
 
 --- x:masked_fill(mask, value): value where the mask is true, x elsewhere. The mask broadcasts.
@@ -51,7 +67,7 @@ end
 --- may be nil; also x:clamp{min = 0}. The gradient is 0 where x is outside.
 ---     x:clamp(2, 4)  --> {{2, 2, 3}, {4, 4, 4}}
 function Tensor:clamp(min, max)
-  if type(min) == "table" and not is_tensor(min) then
+  if type(min) == "table" and not combines[kind_of(min)] then
     local options = arguments.options("clamp", min, {min = true, max = true})
     min, max = options.min, options.max
   end
@@ -144,9 +160,10 @@ local variance_options = arguments.names "axis keepdim correction"
 local function variance(who, x, axis, options)
   local over
   over, options = reduction(who, axis, options, variance_options)
+  local correction = arguments.number(who, options, "correction", 1, -math.huge)
   local mean = x:mean {axis = over.axis, keepdim = true}
   local n = x:count() / mean:count()
-  return (x - mean):square():sum(over) / (n - (options.correction or 1))
+  return (x - mean):square():sum(over) / math.max(0, n - correction)
 end
 
 --- x:var(axis, {correction=1, keepdim=false}) -> variance over an axis, a list of axes, or all: the

@@ -7,6 +7,7 @@ local cluster = require "nn.base.cluster"
 local hooks = require "nn.core.hooks"
 local kind = require "nn.core.kind"
 local layer = require "nn.core.layer_path"
+local leaves = require "nn.core.leaf_gradients"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
 local near_field = require "nn.core.near_field"
@@ -98,8 +99,9 @@ function M.parameter(shape, options)
   end
   local x = ops.call("empty", shape, {dtype = options.dtype, axes = options.axes})
   cluster.own(x)
-  if options.std and options.std > 0 then
-    x:normal_ {std = options.std}
+  local std = arguments.number("parameter", options, "std", 0, 0, 1e30)
+  if std > 0 then
+    x:normal_ {std = std}
   else
     x:fill_(options.value or 0)
   end
@@ -222,7 +224,7 @@ end
 ---     layer:zero_grad()
 ---     layer.bias.grad  --> nil
 function Module:zero_grad()
-  for _, p in ipairs(self:parameters()) do tape.set_leaf_grad(p.tensor, nil) end
+  for _, p in ipairs(self:parameters()) do leaves.set(p.tensor, nil) end
 end
 
 --- entries(who, tensors, with_buffers) -> {{path=, tensor=}, ...} of a model, of such a list, of a

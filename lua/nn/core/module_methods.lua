@@ -4,6 +4,7 @@ local arguments = require "nn.base.arguments"
 local cluster = require "nn.base.cluster"
 local hooks = require "nn.core.hooks"
 local kind = require "nn.core.kind"
+local leaves = require "nn.core.leaf_gradients"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local tape = require "nn.core.tape"
@@ -57,7 +58,7 @@ end
 function Module:requires_grad_(on)
   for _, p in ipairs(self:parameters()) do
     p.tensor.requires_grad = on ~= false
-    if on == false then tape.set_leaf_grad(p.tensor, nil) end
+    if on == false then leaves.set(p.tensor, nil) end
   end
   changed()
   return self
@@ -69,7 +70,7 @@ local function convert(x, dtype)
   kind.set(y, x.role == "buffer" and "other" or "weights")
   rawset(x, "ref", y.ref)
   rawset(x, "dtype", dtype)
-  tape.set_leaf_grad(x, nil)
+  leaves.set(x, nil)
 end
 
 --- model:to(dtype) -> model. Converts its parameters and float buffers in place, to "f32", "f64" or

@@ -10,7 +10,7 @@ local tape = require "nn.core.tape"
 local tensor = require "nn.core.tensor"
 
 local M = {}
-local need_channels = layers.need_channels
+local need_channels, number = layers.need_channels, arguments.number
 
 -- The mean and the variance of x over these axes, which stay with size 1, and x - mean.
 local function moments(x, axes)
@@ -28,19 +28,10 @@ local function scaled(self, y)
   return y * self.weight:to(y.dtype):reshape(shape) + self.bias:to(y.dtype):reshape(shape)
 end
 
--- A numeric option, from 0 on.
-local function number(who, options, name, default)
-  local value = options[name]
-  if value == nil then return default end
-  arguments.need(type(value) == "number" and value >= 0, who, name, value,
-                 "a number of at least 0 is needed")
-  return value
-end
-
 local function as_wide(x) return x.dtype == "bf16" and x:to "f32" or x end
 
-local function set_affine(self, channels, options)
-  if options.affine == false then return end
+local function set_affine(self, channels, options, default)
+  if not arguments.flag(self.class_name, options, "affine", default) then return end
   self.weight = module.parameter({channels}, {value = 1, dtype = options.dtype})
   self.bias = module.parameter({channels}, {value = 0, dtype = options.dtype})
 end
@@ -51,9 +42,10 @@ local function init_batch_norm(self, channels, options)
   local who = self.class_name
   options = arguments.options(who, options, batch_options)
   self.channels = arguments.whole(who, "the number of channels", channels)
-  self.eps, self.momentum = number(who, options, "eps", 1e-5), number(who, options, "momentum", 0.1)
-  set_affine(self, channels, options)
-  self.tracks = options.track_running_stats ~= false
+  self.eps, self.momentum = number(who, options, "eps", 1e-5, 0),
+    number(who, options, "momentum", 0.1, 0)
+  set_affine(self, channels, options, true)
+  self.tracks = arguments.flag(who, options, "track_running_stats", true)
   if self.tracks then
     local dtype = options.dtype ~= "bf16" and options.dtype or "f32"
     self.running_mean = module.buffer(ops.call("full", {channels}, 0, {dtype = dtype}))
@@ -144,8 +136,8 @@ function GroupNorm:init(groups, channels, options)
   if channels % groups ~= 0 then
     lib.misuse("GroupNorm: %d groups do not divide %d channels", groups, channels)
   end
-  self.eps = number("GroupNorm", options, "eps", 1e-5)
-  set_affine(self, channels, options)
+  self.eps = number("GroupNorm", options, "eps", 1e-5, 0)
+  set_affine(self, channels, options, true)
 end
 function GroupNorm:forward(x)
   need_channels(self, x, 2, 8)
@@ -160,8 +152,8 @@ M.InstanceNorm2d = InstanceNorm2d
 function InstanceNorm2d:init(channels, options)
   options = arguments.options("InstanceNorm2d", options, group_options)
   self.channels = arguments.whole("InstanceNorm2d", "the number of channels", channels)
-  self.eps = number("InstanceNorm2d", options, "eps", 1e-5)
-  if options.affine then set_affine(self, channels, options) end
+  self.eps = number("InstanceNorm2d", options, "eps", 1e-5, 0)
+  set_affine(self, channels, options, false)
 end
 function InstanceNorm2d:forward(x)
   need_channels(self, x, 4, 4)

@@ -9,7 +9,7 @@ local scalar = require "nn.core.scalar"
 local suggest = require "nn.base.suggest"
 local tensor = require "nn.core.tensor"
 local C, check = lib.C, lib.check
-local is_tensor, Tensor = tensor.is_tensor, tensor.Tensor
+local is_tensor, Tensor, is_scalar = tensor.is_tensor, tensor.Tensor, scalar.is_scalar
 
 local M = {}
 local ops, names = {}, {}   -- by name; sorted names
@@ -39,11 +39,13 @@ local function parts(index, count, get, out, texts, flags)
 end
 
 -- Derives fields of an op from its inputs. list: its only input is a list of tensors. in_place: it
--- changes an input. given: {output, input} positions of outputs that are the input tensor itself.
+-- changes an input. takes_numbers: an input may be a number. given: {output, input} positions of
+-- outputs that are the input tensor itself.
 local function read_inputs(op)
   op.list, op.given = op.inputs[1] ~= nil and op.inputs[1].list, {}
   for i, input in ipairs(op.inputs) do
     op.in_place = op.in_place or input.in_place
+    op.takes_numbers = op.takes_numbers or input.number
     local output = op.output_position[input.name]
     if output and (input.in_place or input.gradient_in) then
       op.given[#op.given + 1] = {output, i}
@@ -93,8 +95,10 @@ load_ops()
 -- Sets input i to a tensor, or to a number if the op accepts one there.
 local function set_input(op, inputs, i, value)
   local declared = op.inputs[i]
-  if not is_tensor(value) and not (declared.number and type(value) == "number") then
-    lib.misuse("%s: %s is a %s; a tensor%s is needed", op.name, declared.name, type(value),
+  local is_number = type(value) == "number" or is_scalar(value)
+  if not is_tensor(value) and not (declared.number and is_number) then
+    lib.misuse("%s: %s is a %s; a tensor%s is needed", op.name, declared.name,
+               is_scalar(value) and "scalar" or type(value),
                declared.number and " or a number" or "")
   end
   inputs[i] = value
@@ -213,8 +217,8 @@ local function fill_value(op, out, declared, value, keep)
   local kind = declared.kind
   if value == nil then
     out.kind = 0
-  elseif getmetatable(value) == scalar.Scalar and kind == "number" then
-    out.kind, out.number = 4, value.number
+  elseif is_scalar(value) and kind == "number" then
+    scalar.operand(value, out)
   elseif type(value) == "number" and kind ~= "text" and kind ~= "dtype" and kind ~= "bool" then
     if kind ~= "number" and value % 1 ~= 0 then
       lib.misuse("%s: %s is %s; a whole number is needed", op.name, declared.name, value)
@@ -245,9 +249,9 @@ local function apply(op, inputs, values)
   local given = ffi.new("nn_value[?]", math.max(1, n_values + n))
   for i = 1, n do
     local x = inputs[i]
-    if type(x) == "number" then
-      local value = given[#op.attributes + i - 1]
-      value.kind, value.number, n_values = 1, x, #op.attributes + i
+    if type(x) == "number" or is_scalar(x) then
+      n_values = #op.attributes + i
+      fill_value(op, given[n_values - 1], {kind = "number"}, x)
     elseif x then
       refs[i - 1] = x.ref
     end
@@ -270,6 +274,23 @@ end
 
 local record   -- set by tape.lua: called for every differentiable application of an op
 function M.set_recorder(f) record = f end
+
+local followers = {}
+
+--- follow(name, before, after): from now on, calls before(op, inputs, values) before every
+--- application of an op, and after(op, inputs, results) after it; either may be nil. Returns what
+--- was set under the name until now.
+function M.follow(name, before, after)
+  local was = followers[name]
+  followers[name] = (before or after) and {before, after} or nil
+  return unpack(was or {}, 1, 2)
+end
+
+local function tell(moment, op, inputs, given)
+  for _, functions in pairs(followers) do
+    if functions[moment] then functions[moment](op, inputs, given) end
+  end
+end
 
 -- The key of a random mask is drawn here and not in the engine, so that the backward pass can
 -- regenerate the mask. While recording, the counter is relative and the seed that of the replay.
@@ -299,12 +320,19 @@ local function invoke(op, inputs, values)
   if op.in_place and not op.changes_parameters and M.grad_enabled() then
     refuse_gradients(op, inputs)
   end
+  if next(followers) then tell(1, op, inputs, values) end
   local results, count = apply(op, inputs, values)
   for _, pair in ipairs(op.given) do
     local output, input = pair[1], pair[2]
     results[output] = results[output] and inputs[input] or results[output]
   end
-  if record and not op.no_gradient then record(op, inputs, values, results, count) end
+  if next(followers) then tell(2, op, inputs, results) end
+  if record and not op.no_gradient then
+    for i = 1, op.takes_numbers and table.maxn(inputs) or 0 do
+      if is_scalar(inputs[i]) then inputs[i] = scalar.kept(inputs[i]) end
+    end
+    record(op, inputs, values, results, count)
+  end
   return unpack(results, 1, count)
 end
 

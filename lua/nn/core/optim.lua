@@ -16,6 +16,13 @@ local function options_of(self, p, norm, more)
   return more
 end
 
+-- A share that is kept of a mean, at least 0 and below 1.
+local function decay(name, given, key, default)
+  local value = number(name, given, key, default, 0, 1)
+  arguments.need(value < 1, name, key, value, "a number below 1 is needed")
+  return value
+end
+
 local AdamW = class {
   type_name = "AdamW", state_names = {"m", "v"}, masters = true, default_lr = 1e-3,
 }
@@ -28,8 +35,8 @@ local function new_adam(adam, model, options)
       lib.misuse('%s: rounding is %s; "nearest" or "stochastic" is needed', name,
                  tostring(rounding))
     end
-    return {rounding = rounding, beta1 = number(name, given, "beta1", 0.9, 0, 1),
-            beta2 = number(name, given, "beta2", 0.999, 0, 1),
+    return {rounding = rounding, beta1 = decay(name, given, "beta1", 0.9),
+            beta2 = decay(name, given, "beta2", 0.999),
             eps = number(name, given, "eps", 1e-8, 0)}
   end)
 end
@@ -77,8 +84,11 @@ local SGD = class {type_name = "SGD", state_names = {"velocity"}, default_lr = 0
 ---     nn.SGD(nn.Linear(3, 1), {lr = 0.1, momentum = 0.9}).momentum  --> 0.9
 function M.SGD(model, options)
   return new(SGD, model, options, "momentum nesterov", function(given)
-    return {momentum = number("SGD", given, "momentum", 0, 0, 1),
-            nesterov = given.nesterov or false}
+    local momentum = number("SGD", given, "momentum", 0, 0, 1)
+    local nesterov = arguments.flag("SGD", given, "nesterov", false)
+    arguments.need(momentum > 0 or not nesterov, "SGD", "nesterov", nesterov,
+                   "it needs a momentum above 0")
+    return {momentum = momentum, nesterov = nesterov}
   end)
 end
 
@@ -100,7 +110,7 @@ function M.RMSprop(model, options)
     return {alpha = number("RMSprop", given, "alpha", 0.99, 0, 1),
             eps = number("RMSprop", given, "eps", 1e-8, 0),
             momentum = number("RMSprop", given, "momentum", 0, 0),
-            centered = given.centered or false}
+            centered = arguments.flag("RMSprop", given, "centered", false)}
   end, function(settings)
     local names = {"square"}
     if settings.centered then names[#names + 1] = "mean" end

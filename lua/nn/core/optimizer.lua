@@ -10,6 +10,7 @@ local lib = require "nn.base.capi"
 local kind = require "nn.core.kind"
 local tape = require "nn.core.tape"
 local layer = require "nn.core.layer_path"
+local leaves = require "nn.core.leaf_gradients"
 local module = require "nn.core.module"
 local ops = require "nn.core.op"
 local scalar = require "nn.core.scalar"
@@ -29,22 +30,35 @@ end
 
 -- A group of parameters: {parameters=, rate=, lr=}; lr can be set.
 local Group = {type_name = "group of parameters"}
-Group.__index = function(self, key) return key == "lr" and self.rate:get() or Group[key] end
+Group.__index = function(self, key)
+  if key ~= "lr" then return Group[key] end
+  scalar.check_outside("lr", "groups[i].rate is the nn.scalar of the rate")
+  return self.rate:get()
+end
 Group.__newindex = function(self, key, value)
   if key ~= "lr" then
     lib.misuse("groups: '%s' of a group cannot be set, only lr", tostring(key))
   end
+  scalar.check_outside("lr", "set it before the call")
   self.rate:set(arguments.number("groups", {lr = value}, "lr", nil, 0))
 end
 Group.__tostring = function(self)
-  return ("%d parameters: lr=%g"):format(#self.parameters, self.lr)
+  return ("%d parameters: lr=%g"):format(#self.parameters, scalar.value_of(self.rate))
+end
+
+-- lr: a number or an nn.scalar.
+local function rate_of(name, lr)
+  local given = scalar.is_scalar(lr)
+  local number = arguments.number(name, {lr = given and scalar.value_of(lr) or lr}, "lr", nil, 0)
+  return given and lr or scalar.scalar(number)
 end
 
 local function new_group(name, entries, options, default_lr)
-  local decay = options.weight_decay
+  local decay, lr = options.weight_decay, options.lr
+  if lr == nil then lr = default_lr end
   return setmetatable({
     parameters = entries,
-    rate = scalar.scalar(arguments.number(name, options, "lr", default_lr, 0)),
+    rate = rate_of(name, lr),
     given_decay = decay and arguments.number(name, options, "weight_decay", nil, 0),
   }, Group)
 end
@@ -113,7 +127,9 @@ function M.class(methods)
   end
   methods.__tostring = function(self)
     local parts, rates = {}, {}
-    for i, group in ipairs(self.groups) do rates[i] = ("%g"):format(group.lr) end
+    for i, group in ipairs(self.groups) do
+      rates[i] = ("%g"):format(scalar.value_of(group.rate))
+    end
     parts[1] = "lr=" .. table.concat(rates, ",")
     for key, value in pairs(self.settings) do parts[#parts + 1] = key .. "=" .. tostring(value) end
     table.sort(parts)
@@ -150,11 +166,13 @@ end
 function M.new(class, model, options, names, settings, fields)
   local name = class.type_name
   options = arguments.options(name, options, arguments.names(shared_options .. names))
-  local lr = arguments.number(name, options, "lr", class.default_lr, 0)
+  local lr = options.lr
+  if lr == nil then lr = class.default_lr end
+  rate_of(name, lr)                      -- checks it, also if every group has its own
   local own = settings(options)
   own.clip = arguments.number(name, options, "clip", 0, 0)
   own.weight_decay = arguments.number(name, options, "weight_decay", 0, 0)
-  own.skip_nonfinite = options.skip_nonfinite or false
+  own.skip_nonfinite = arguments.flag(name, options, "skip_nonfinite", false)
   local object = fields and fields(own) or {}
   object.groups, object.parameters, object.states = groups_of(name, model, lr), {}, {}
   object.count, object.settings = scalar.scalar(0), own
@@ -183,7 +201,7 @@ local function gradients(self)
       end
       with[#with + 1] = {path = p.path, tensor = p.tensor, state = self.states[i]}
       grads[#grads + 1] = p.tensor.grad
-      stale = tape.use_grad(p.tensor) or stale
+      stale = leaves.use(p.tensor) or stale
     end
   end
   if #with == 0 then
@@ -206,7 +224,7 @@ function Optimizer:zero_grad(options)
   if options.set_to_none == false then
     lib.misuse "zero_grad: set_to_none is false, but cleared gradients are nil; leave it out"
   end
-  for _, p in ipairs(self.parameters) do tape.set_leaf_grad(p.tensor, nil) end
+  for _, p in ipairs(self.parameters) do leaves.set(p.tensor, nil) end
 end
 
 --- optim:state() -> {{path=, tensor=}, ...}: moments and master weights, with the parameters' paths

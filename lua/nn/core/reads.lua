@@ -10,10 +10,10 @@ local decode, ARGUMENT, MOVE = bytecode.decode, bytecode.ARGUMENT, bytecode.MOVE
 -- A node is a value that code reads: {fields = {name = node}}, and flags: escaped: code that does
 -- not know where it comes from may read it; computed: its fields are read by names that code
 -- computes; counted: code iterates over its fields; given: a function of the library got it;
--- appended: code appends to it.
+-- appended: code appends to it; listed: code reads all its elements.
 local Node = {}
 Node.__index = Node
-local FLAGS = {"escaped", "computed", "counted", "given", "appended"}
+local FLAGS = {"escaped", "computed", "counted", "given", "appended", "listed"}
 
 --- node() -> a node without fields.
 function M.node() return setmetatable({fields = {}}, Node) end
@@ -111,6 +111,8 @@ local function call(out, registers, a, count)
     out.iterates = out.iterates or not first or first.parameter or first.unknown
   end
   if name == "pairs" or name == "next" or name == "rawget" then mark(first, "computed") end
+  local concat = globals.table and globals.table.fields.concat
+  if name == "ipairs" or name == "unpack" or f and f == concat then mark(first, "listed") end
 end
 
 -- The scan of one function or prototype. registers: {[number] = what it may hold}; certain: the
@@ -210,18 +212,21 @@ local function scan(code, out, registers)
   for i = 1, info.gcconsts do
     local constant = util.funck(code, -i)
     if type(constant) == "proto" then scan(constant, out, {}) end
+    if type(constant) == "string" then out.texts[constant] = true end
   end
 end
 
 local known = setmetatable({}, {__mode = "k"})
 
---- of(f) -> {globals=, upvalues=, object=, unknown=, iterates=}: what a Lua function reads,
+--- of(f) -> {globals=, upvalues=, object=, unknown=, iterates=, texts=}: what a Lua function reads,
 --- together with the functions inside it. globals, upvalues: nodes with a field for each; object:
 --- the node of its first parameter; unknown: the names that it reads of values of unknown origin
---- (see Node:names); iterates: whether it iterates over the fields of such values.
+--- (see Node:names); iterates: whether it iterates over the fields of such values; texts: the set
+--- of its constants that are texts.
 function M.of(f)
   if known[f] then return known[f] end
-  local out = {globals = M.node(), upvalues = M.node(), object = M.node(), unknown = {}, own = {}}
+  local out = {globals = M.node(), upvalues = M.node(), object = M.node(), unknown = {}, own = {},
+               texts = {}}
   for i = 1, debug.getinfo(f, "u").nups do out.own[debug.getupvalue(f, i)] = true end
   local has_object = util.funcinfo(f).params > 0
   scan(f, out, {[0] = has_object and {out.object, parameter = true} or nil})

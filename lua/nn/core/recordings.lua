@@ -13,6 +13,7 @@ local M = {}
 local COLLECT_EVERY = 4          -- dropped programs
 local VARIANTS = 4               -- programs of the same key, which read different Lua values
 local CHANGES = 8                -- of one value, before a warning
+local LISTED = 4                 -- values that a warning names
 
 --- new(f, limit) -> the fields of a compiled function that keeps up to `limit` programs.
 --- programs[key]: a list of programs, which differ in the Lua values that they read.
@@ -44,15 +45,21 @@ local function count_change(self, change)
   local path = change.path
   self.changes[path] = (self.changes[path] or 0) + 1
   if self.changes[path] ~= CHANGES then return end
-  warn(self, "'%s' changed %d times, now from %s to %s; each time it is recorded again, which "
-       .. "takes time. A tensor that changes should be an argument, a number an nn.scalar", path,
-       CHANGES, arguments.describe(change.before), arguments.describe(change.now))
+  local how = change.what and (": %s changed %d times"):format(change.what, CHANGES)
+    or (" changed %d times, now from %s to %s"):format(
+      CHANGES, arguments.describe(change.before), arguments.describe(change.now))
+  warn(self, "'%s'%s; each time it is recorded again, which takes time. A tensor that changes "
+       .. "should be an argument, a number an nn.scalar, which s:set(value) changes between calls",
+       path, how)
 end
 
 -- What a recording changed, and what to do about it; nil for types that may be a cache.
 local function problem_of(change)
   local before, now = change.before, change.now
   local kind = type(before)
+  if change.what == "its elements" or change.what == "its bytes" then
+    return "in " .. change.what, "Change it outside"
+  end
   if is_tensor(before) and is_tensor(now) then
     return "to another tensor",
            "Return the tensor and pass it as an argument, or change it in place with copy_"
@@ -61,7 +68,8 @@ local function problem_of(change)
     return nil
   end
   return ("from %s to %s"):format(arguments.describe(before), arguments.describe(now)),
-         kind == "number" and "Use an nn.scalar" or "Change it outside"
+         kind == "number" and "Use an nn.scalar, and its add() outside of microbatches"
+           or "Change it outside"
 end
 
 --- check_writes(self, before): warns once about a value that a recording changed: calls that replay
@@ -75,6 +83,20 @@ function M.check_writes(self, before)
                   .. "recording do not change it. %s", change.path, what, advice)
     end
   end
+end
+
+--- warn_left_out(self, guards): warns once about values that the guards do not compare.
+function M.warn_left_out(self, guards)
+  if not guards.left_out[1] or self.warned_left_out then return end
+  self.warned_left_out = true
+  local list = {}
+  for i, entry in ipairs(guards.left_out) do
+    list[i] = i <= LISTED and ("'%s' %s"):format(entry[1], entry[2]) or nil
+  end
+  local more = #guards.left_out - #list
+  if more > 0 then list[#list + 1] = ("and %d more"):format(more) end
+  warn(self, "%s; calls that replay the recording do not follow its changes. Pass what changes "
+       .. "as a tensor", table.concat(list, "; "))
 end
 
 -- The most recently used program of a list for which accepts(program), or nil.

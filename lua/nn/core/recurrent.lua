@@ -41,7 +41,7 @@ local function add_parameters(self, inputs, suffix, options)
   end
   add("weight_ih", inputs)
   add("weight_hh", self.size)
-  if options.bias ~= false then
+  if arguments.flag(self.class_name, options, "bias", true) then
     add "bias_ih"
     add "bias_hh"
   end
@@ -134,11 +134,12 @@ local function init_layers(self, kind, inputs, size, options)
   self.inputs = arguments.whole(who, "the number of inputs", inputs)
   self.size = arguments.whole(who, "the size", size)
   self.num_layers = arguments.whole(who, "num_layers", options.num_layers or 1)
-  self.bidirectional, self.dropout = options.bidirectional or false, options.dropout or 0
-  if options.batch_first == false then
+  self.bidirectional = arguments.flag(who, options, "bidirectional", false)
+  self.dropout = options.dropout or 0
+  if not arguments.flag(who, options, "batch_first", true) then
     lib.misuse("%s: batch_first = false is not supported; x is (batch, time, inputs)", who)
   end
-  if type(self.dropout) ~= "number" or self.dropout < 0 or self.dropout >= 1 then
+  if type(self.dropout) ~= "number" or not (self.dropout >= 0 and self.dropout < 1) then
     lib.misuse("%s: dropout is %s; it must be in [0, 1)", who, arguments.describe(self.dropout))
   end
   for i = 0, self.num_layers - 1 do

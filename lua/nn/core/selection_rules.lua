@@ -29,10 +29,12 @@ function rules.scatter(node, g)
   return {dx, nil, kept:where(g:gather(index, axis), 0)}
 end
 
--- Of ops that return elements along an axis and their positions.
+-- Of ops that return elements along an axis and their positions; a tensor without axes is its only
+-- element.
 local function selection(node, g)
   local x, indices, axis = node.inputs[1], node.results[2], attribute(node, "axis") or -1
   g = as_tensor(g, node.results[1])
+  if #x.shape == 0 then return {g} end
   local shape = with_size(x.shape, axis, indices:count() * x:dim(axis) / x:count())
   local options = {size = x:dim(axis), axis = axis}
   return {g:reshape(shape):scatter_add(indices:reshape(shape), options)}

@@ -234,17 +234,18 @@ local modes = {}
 for name in pairs(margins) do modes[name] = true end
 
 local function padded(x, axis, before, after, mode, value)
+  for _, n in ipairs {before, after} do arguments.whole("pad", "a width", n, -2 ^ 53) end
+  local cut = x
+  if before < 0 or after < 0 then
+    cut = x:slice(axis, 1 + math.max(0, -before), x.shape[axis] + math.min(0, after))
+  end
+  if mode == "circular" then x = cut end
   local largest = mode == "reflect" and x.shape[axis] - 1 or mode == "circular" and x.shape[axis]
   for _, n in ipairs {before, after} do
-    arguments.whole("pad", "a width", n, -2 ^ 53)
     if largest and n > largest then
       lib.misuse("pad: mode '%s' adds at most %d elements to axis %d of %s, not %d", mode, largest,
                  axis, tensor.shape_text(x.shape), n)
     end
-  end
-  local cut = x
-  if before < 0 or after < 0 then
-    cut = x:slice(axis, 1 + math.max(0, -before), x.shape[axis] + math.min(0, after))
   end
   local parts = {}
   if before > 0 then parts[1] = margins[mode](x, axis, before, false, value) end

@@ -4,6 +4,7 @@
 local arguments = require "nn.base.arguments"
 local engine = require "nn.base.engine"
 local layer = require "nn.core.layer_path"
+local leaves = require "nn.core.leaf_gradients"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
 local rules = require "nn.core.gradient_rules"
@@ -32,11 +33,34 @@ function M.no_grad(f, ...)
   return lib.finally(function() enabled = before end, f, ...)
 end
 
+-- Whether a node is needed for these inputs.
 local function is_wanted(inputs)
   for i = 1, enabled and table.maxn(inputs) or 0 do
     if needs_grad(inputs[i]) then return true end
   end
   return false
+end
+
+-- Adds the tensors of lists to `list`.
+local function add_tensors(list, given, count)
+  for i = 1, count do
+    if is_tensor(given[i]) then list[#list + 1] = given[i] end
+  end
+end
+
+-- {handle = version} of tensors, by which backward() knows whether they changed since. x:detach()
+-- has the handle of x.
+local function versions_of(list)
+  local numbers, versions = tensor.versions(list), {}
+  for i, x in ipairs(list) do versions[x.ref] = numbers[i] end
+  return versions
+end
+
+-- Adds to a node what all have.
+local function begin_node(node, inputs)
+  sequence = sequence + 1
+  node.inputs, node.sequence, node.layer = inputs, sequence, layer.now
+  return node
 end
 
 local watcher   -- the function that watch() set
@@ -56,9 +80,7 @@ end
 ops.set_recorder(function(op, inputs, values, results, count)
   if watcher then watcher(results, count) end
   if not is_wanted(inputs) then return mark_results(op, inputs, results, count) end
-  sequence = sequence + 1
-  local node = {op = op, inputs = inputs, values = values, results = {}, count = count,
-                sequence = sequence, layer = layer.now}
+  local node = {op = op, values = values, results = {}, count = count}
   for i = 1, count do
     if results[i] then
       -- The node keeps its results without their own node: no cycle holds tensors longer than the
@@ -69,74 +91,44 @@ ops.set_recorder(function(op, inputs, values, results, count)
       end
     end
   end
+  begin_node(node, inputs)
+  local read = {}
+  add_tensors(read, inputs, table.maxn(inputs))
+  add_tensors(read, node.results, count)
+  node.versions = versions_of(read)
 end)
 
--- In with_private_grads: {[leaf] = its gradient before the first change}, and the leaves in order,
--- which must be the same on every rank.
-local touched
-
---- with_private_grads(f) -> f(). Then restores the gradients of all leaves whose gradient f set.
-function M.with_private_grads(f)
-  local outer = touched
-  touched = {}
-  return lib.finally(function()
-    for _, leaf in ipairs(touched) do
-      leaf.grad, leaf.grad_owned, leaf.grad_used = touched[leaf].grad, touched[leaf].owned, nil
-    end
-    touched = outer
-  end, f)
-end
-
---- each_private_grad(f): calls f(gradient) for the leaves whose gradient was set in the innermost
---- with_private_grads.
-function M.each_private_grad(f)
-  for _, leaf in ipairs(touched) do
-    if leaf.grad then f(leaf.grad) end
+-- The tensors in a value, and in the plain tables of which it consists.
+local function tensors_in(value, list, seen)
+  if is_tensor(value) then
+    list[#list + 1] = value
+  elseif type(value) == "table" and getmetatable(value) == nil and not seen[value] then
+    seen[value] = true
+    for _, inner in pairs(value) do tensors_in(inner, list, seen) end
   end
+  return list
 end
 
---- grads_of(f) -> a list of {leaf=, grad=, owned=}: the gradients that f computes, starting from
---- none, in the order in which f first set them. The leaves keep the gradients from before.
-function M.grads_of(f)
-  local found = {}
-  M.with_private_grads(function()
-    local own = touched
-    f()
-    for _, leaf in ipairs(own) do
-      if leaf.grad then
-        found[#found + 1] = {leaf = leaf, grad = leaf.grad, owned = leaf.grad_owned}
+local function refuse_changed(name, what, x)
+  lib.misuse("backward: the gradient of %s needs its %s, %s %s, which was changed in place after "
+             .. "the forward pass; change a clone() of it, or call backward() before", name, what,
+             x.dtype, tensor.shape_text(x.shape))
+end
+
+--- custom_node(op, inputs, result, saved, rule) -> a node with a rule of its own, which reads the
+--- values in the table `saved`; nil if no input needs a gradient.
+function M.custom_node(op, inputs, result, saved, rule)
+  if not is_wanted(inputs) then return nil end
+  local list = tensors_in(saved, {}, {})
+  local versions = versions_of(list)
+  return begin_node({op = op, values = {}, results = {result}, count = 1, rule = function(node, g)
+    for _, x in ipairs(list) do
+      if tensor.versions {x}[1] ~= versions[x.ref] then
+        refuse_changed(op.name, "saved value", x)
       end
     end
-  end)
-  return found
-end
-
--- Sets a leaf's gradient. Every change goes through here, so that with_private_grads can undo it.
--- leaf.grad_used: "once" after an optimizer's step used the gradient; "added to" if backward() then
--- added to it.
-local function set_leaf_grad(leaf, g, owned)
-  if touched and not touched[leaf] then
-    touched[leaf] = {grad = leaf.grad, owned = leaf.grad_owned}
-    touched[#touched + 1] = leaf
-  end
-  leaf.grad, leaf.grad_owned, leaf.grad_used = g, owned, nil
-  if g then g.from_grad = true end
-end
-M.set_leaf_grad = set_leaf_grad
-
---- replace_grad(leaf, g): sets the gradient to one computed from it.
-function M.replace_grad(leaf, g)
-  local used = leaf.grad_used
-  set_leaf_grad(leaf, g, true)
-  leaf.grad_used = used
-end
-
---- use_grad(leaf) -> whether the gradient that an optimizer uses now contains one that it used
---- before.
-function M.use_grad(leaf)
-  local used = leaf.grad_used
-  leaf.grad_used = "once"
-  return used == "added to"
+    return rule(node, g)
+  end}, inputs)
 end
 
 --- Calls f. For each op inside, calls seen(results, count); for each node that a backward() finds
@@ -181,45 +173,6 @@ local function nodes_behind(root)
   return list
 end
 
--- The gradient of a leaf so far. A compiled function must not read a gradient from outside: every
--- call would use the one from the time of recording.
-local function leaf_grad(x)
-  if touched and not touched[x] and x.grad then set_leaf_grad(x, nil) end
-  return x.grad
-end
-
--- before + g, in f32 if both are bf16, and in place if nothing else references `before`.
-local function sum(before, is_owned, g)
-  if before.dtype == "bf16" and g.dtype == "bf16" then before, is_owned = before:to "f32", true end
-  return is_owned and before.dtype == g.dtype and before:add_(g) or before + g
-end
-
---- add_grad(leaf, g, owned): adds to the gradient of a leaf. owned: only the caller references g.
-function M.add_grad(leaf, g, owned)
-  if not leaf_grad(leaf) then
-    return set_leaf_grad(leaf, g, owned)
-  end
-  if not (owned and rawequal(leaf.grad, g)) then
-    M.replace_grad(leaf, sum(leaf.grad, leaf.grad_owned, g))
-  end
-  if leaf.grad_used then leaf.grad_used = "added to" end
-end
-
---- sum_of_grads(a, b) -> the sums of two results of grads_of(). May change a.
-function M.sum_of_grads(a, b)
-  local entry_of = {}
-  for _, entry in ipairs(a) do entry_of[entry.leaf] = entry end
-  for _, entry in ipairs(b) do
-    local first = entry_of[entry.leaf]
-    if first then
-      first.grad, first.owned = sum(first.grad, first.owned, entry.grad), true
-    else
-      a[#a + 1] = entry
-    end
-  end
-  return a
-end
-
 -- Adds a gradient to that of an input: on its node for a result, in .grad for a leaf. Only the tape
 -- references an `owned` gradient, so later ones may be added to it in place; if it is x.grad
 -- itself, a backward op has already done so.
@@ -231,7 +184,38 @@ local function accumulate(x, g, owned)
     return
   end
   if not x.requires_grad then return end
-  M.add_grad(x, rules.as_tensor(g, x), owned)
+  leaves.add(x, rules.as_tensor(g, x), owned)
+end
+
+-- "argument x" or "result y" of a tensor that a node's rule reads.
+local function role_of(node, x)
+  for kind, list in pairs {argument = node.inputs, result = node.results} do
+    local declared = kind == "argument" and node.op.inputs or node.op.outputs
+    for i = 1, table.maxn(list) do
+      if is_tensor(list[i]) and list[i].ref == x.ref then
+        return kind .. " " .. (declared[i] or declared[1]).name
+      end
+    end
+  end
+end
+
+local visited                    -- the node whose rule is applied
+-- Arguments of which an op reads the shape alone.
+local shapes = {full_like = {x = true}, embedding_backward = {tokens = true, positions = true}}
+
+-- Raises an error if an op of the rule reads a value of the node that changed since the forward
+-- pass.
+local function check_unchanged(op, inputs)
+  local versions, unread = visited and visited.versions, shapes[op.name] or {}
+  for i = 1, versions and table.maxn(inputs) or 0 do
+    local x = inputs[i]
+    local version = is_tensor(x) and versions[x.ref]
+    local declared = op.inputs[i] or op.inputs[1]
+    local is_read = version and not unread[declared.name] and not rawequal(x, visited.unread)
+    if is_read and tensor.versions {x}[1] ~= version then
+      refuse_changed(visited.op.name, role_of(visited, x), x)
+    end
+  end
 end
 
 -- Applies the rule of a node's op and accumulates the gradients of its inputs.
@@ -239,11 +223,13 @@ local function propagate(node)
   local op = node.op
   local function into(i)
     local x = node.inputs[i]
-    if x.node ~= nil or not leaf_grad(x) then return nil end
+    if x.node ~= nil or not leaves.gradient(x) then return nil end
     if x.grad_owned and x.grad.dtype ~= "bf16" then return x.grad end
   end
   local rule = node.rule or rules.rule_of(op.name)
+  visited = node
   local grads = rule(node, node.grads[1], into, node.grads[2])
+  visited = nil
   for i = 1, table.maxn(node.inputs) do
     local x = node.inputs[i]
     if grads[i] and needs_grad(x) then
@@ -275,7 +261,7 @@ end
 --- depends on, adds it to the leaf's .grad, and frees the tape unless retain is set. gradient: that
 --- of x, of its shape; not needed if x has one element. Errors: no gradient and more than one
 --- element; x depends on no tensor that requires a gradient; a second call; x depends on a gradient
---- (second derivatives are not supported).
+--- (second derivatives are not supported); a value that a gradient needs was changed in place.
 ---     local w = nn.tensor({1, 2}, {grad = true})
 ---     w:square():sum():backward()
 ---     w:square():backward(nn.tensor{1, 0})
@@ -295,85 +281,30 @@ function Tensor:backward(gradient, options)
     lib.misuse("backward: the tensor does not depend on anything that needs a gradient "
                .. "(grad = true)")
   end
-  M.no_grad(function()
+  local outer, before = visited, ops.follow("unchanged", check_unchanged)
+  lib.finally(function()
+    ops.follow("unchanged", before)
+    visited = outer
+  end, M.no_grad, function()
     local list = nodes_behind(self.node)
     for _, node in ipairs(list) do
       if watcher then watcher(node.results, node.count, true) end
       node.grads, node.retained = {}, retain
     end
     self.node.grads[self.output] = start
-    local before, recording = layer.now, engine.recording()
+    local around, recording = layer.now, engine.recording()
     if recording then lib.check(lib.C.nn_record_backward(1)) end
     for _, node in ipairs(list) do
       if node.layer ~= layer.now then layer.set(node.layer) end
       if next(node.grads) then propagate(node) end
       node.grads = nil
-      if not retain then node.freed, node.inputs, node.results, node.rule = true, {}, {}, nil end
+      if not retain then
+        node.freed, node.inputs, node.results, node.rule, node.versions = true, {}, {}, nil, nil
+      end
     end
-    if layer.now ~= before then layer.set(before) end
+    if layer.now ~= around then layer.set(around) end
     if recording then lib.check(lib.C.nn_record_backward(0)) end
   end)
-end
-
-local custom_op = {name = "custom", inputs = {}, attributes = {}}
-local custom_options = arguments.names "name forward backward"
-
--- Checks the results of a custom function's backward: gradients have the shapes of the inputs.
-local function checked_gradients(who, inputs, ...)
-  local grads = {...}
-  for i = 1, table.maxn(inputs) do
-    local x, g = inputs[i], grads[i]
-    if g ~= nil and needs_grad(x) then
-      arguments.need(is_tensor(g), who, "gradient " .. i, g, "a tensor or nil is needed")
-      local given, wanted = tensor.shape_text(g.shape), tensor.shape_text(x.shape)
-      if given ~= wanted then
-        lib.misuse("%s: gradient %d is %s, argument %d is %s", who, i, given, i, wanted)
-      end
-      grads[i] = g:detach()             -- g may be a value, not only a gradient
-    end
-  end
-  return grads
-end
-
---- nn.custom{forward = function(...) -> y, saved..., backward = function(g, saved...) -> gradients,
---- name = "custom"} -> a function of tensors (and other values) with its own gradient, like
---- torch.autograd.Function or JAX's custom_vjp. It returns y, one tensor. forward runs without a
---- tape; its results after y are passed to backward after g, the gradient of y. backward returns a
---- gradient for each argument in order, of the same shape; nil for none.
---- Errors: y or a gradient is not a tensor, or a gradient has another shape.
----     local clipped = nn.custom{forward = function(v) return v end,
----                               backward = function(g) return g:maximum(-1):minimum(1) end}
----     nn.grad(function(v) return (clipped(v) * 5):sum() end)(nn.tensor{1, 2})  --> 15, {1, 1}
-function M.custom(options)
-  options = arguments.options("custom", options, custom_options)
-  local who = options.name or "custom"
-  local forward, backward = options.forward, options.backward
-  arguments.need(type(forward) == "function", who, "forward", forward, "a function is needed")
-  arguments.need(type(backward) == "function", who, "backward", backward, "a function is needed")
-  return function(...)
-    local saved, inputs = {M.no_grad(forward, ...)}, {}
-    for i = 1, select("#", ...) do
-      local x = select(i, ...)
-      inputs[i] = is_tensor(x) and x or nil
-    end
-    arguments.need(is_tensor(saved[1]), who, "forward's result", saved[1], "a tensor is needed")
-    local y = saved[1]:detach()   -- which may be an input
-    if not is_wanted(inputs) or not y.dtype:match "f" then return y end
-    local n = table.maxn(saved)
-    for i = 2, n do
-      if rawequal(saved[i], saved[1]) then saved[i] = y:detach() end   -- without y's node: no cycle
-    end
-    sequence = sequence + 1
-    y.output, y.node = 1, {
-      op = custom_op, inputs = inputs, values = {}, results = {y:detach()}, count = 1,
-      sequence = sequence, layer = layer.now,
-      rule = function(node, g)
-        g = rules.as_tensor(g, node.results[1])
-        return checked_gradients(who, inputs, backward(g, unpack(saved, 2, n)))
-      end,
-    }
-    return y
-  end
 end
 
 --- nn.gradient_rule(name, rule) replaces the gradient rule of an op. rule(node, g) returns the

@@ -40,6 +40,16 @@ function M.wrap(index, generation)
   return setmetatable(x, Tensor)
 end
 
+--- versions(list) -> a list of a number for each tensor, which grows when it is changed in place.
+function M.versions(list)
+  local n = #list
+  local refs, numbers, out = ffi.new("nn_ref[?]", n), ffi.new("int64_t[?]", n), {}
+  for i = 1, n do refs[i - 1] = list[i].ref end
+  check(C.nn_versions(refs, n, numbers))
+  for i = 1, n do out[i] = tonumber(numbers[i - 1]) end
+  return out
+end
+
 --- x:dims() -> the sizes of all axes, as several results.
 ---     x:dims()  --> 2, 3
 function Tensor:dims() return unpack(self.shape) end

@@ -5,6 +5,7 @@ local ffi = require "ffi"
 local files = require "nn.io.files"
 local is_tensor = require("nn.core.tensor").is_tensor
 local lib = require "nn.base.capi"
+local numbers_of = require "nn.data.numbers"
 
 local M = {}
 local Column = {}
@@ -20,7 +21,7 @@ end
 
 local function described(value)
   if type(value) == "userdata" then return "null" end       -- of cjson
-  return arguments.describe(value)
+  return lib.shortened(arguments.describe(value), 100)
 end
 
 local function shape_of(value)
@@ -32,12 +33,24 @@ local function shape_of(value)
   return shape
 end
 
+-- What is wrong with a text where a number is needed, if it is one that lost digits; else nil.
+local function lost(value, name)
+  return type(value) == "string" and numbers_of.is_lost(value)
+    and ('%s, which has more digits than a number keeps; dtypes = {%s = "text"} reads texts')
+      :format(lib.shortened(value, 60), name)
+end
+
 -- Appends the numbers of a nested table of this shape to out[at ...] -> the next position, or nil
--- and what is wrong.
-local function flatten(out, at, value, shape, depth)
+-- and what is wrong. kind: "number" or "boolean", which all are; nil: either.
+local function flatten(out, at, value, shape, depth, kind, name)
   if depth > #shape then
+    local is_other = kind and type(value) ~= kind
+    if type(value) ~= "number" and type(value) ~= "boolean" then
+      return nil, lost(value, name) or ("%s, not a number"):format(described(value))
+    elseif is_other then
+      return nil, ("%s; the first is a %s"):format(tostring(value), kind)
+    end
     if type(value) == "boolean" then value = value and 1 or 0 end
-    if type(value) ~= "number" then return nil, ("%s, not a number"):format(described(value)) end
     out[at] = value
     return at + 1
   end
@@ -49,10 +62,22 @@ local function flatten(out, at, value, shape, depth)
   end
   for i = 1, #value do
     local wrong
-    at, wrong = flatten(out, at, value[i], shape, depth + 1)
+    at, wrong = flatten(out, at, value[i], shape, depth + 1, kind, name)
     if not at then return nil, wrong end
   end
   return at
+end
+
+local one = ffi.new "float[1]"
+
+--- need_f32(value, name, place, i): raises an error if the default dtype, f32, cannot hold a whole
+--- number, as some beyond 2^24; those beyond i64 are no ids. The others: as M.new, of example i.
+function M.need_f32(value, name, place, i)
+  one[0] = value
+  if value % 1 == 0 and one[0] ~= value and math.abs(value) < 2 ^ 63 then
+    lib.deny("%s: field '%s' is %.0f, which f32 cannot hold; dtypes = {%s = \"i64\"} or f64 can, "
+             .. "f32 rounds it", place(i), name, value, name)
+  end
 end
 
 -- name, place: for errors, see M.new.
@@ -60,15 +85,18 @@ local function from_numbers(values, count, name, dtype, place)
   local shape, size = shape_of(values[1]), 1
   for _, extent in ipairs(shape) do size = size * extent end
   if size == 0 then lib.deny("%s: field '%s' is an empty list", place(1), name) end
+  local first = values[1]
+  while type(first) == "table" do first = first[1] end
   local numbers, at = ffi.new("double[?]", count * size), 0
   for i = 1, count do
     if i % lib.CHECK_EVERY == 0 then lib.check_interrupt() end
     local wrong
-    at, wrong = flatten(numbers, at, values[i], shape, 1)
+    at, wrong = flatten(numbers, at, values[i], shape, 1, not dtype and type(first) or nil, name)
     if not at then lib.deny("%s: field '%s' is %s", place(i), name, wrong) end
   end
-  local first = values[1]
-  while type(first) == "table" do first = first[1] end
+  for i = 0, dtype and -1 or count * size - 1 do
+    M.need_f32(numbers[i], name, place, math.floor(i / size) + 1)
+  end
   dtype = dtype or type(first) == "boolean" and "bool" or "f32"
   local data = ffi.new(lib.host_type[dtype] .. "[?]", count * size)
   local good, problem = lib.protected(function()
@@ -100,13 +128,15 @@ end
 
 local function from_texts(values, count, name, dtype, place)
   for i = 1, count do
-    if type(values[i]) ~= "string" then
+    if type(values[i]) ~= "string" and lost(values[1], name) then
+      lib.deny("%s: field '%s' is %s", place(1), name, lost(values[1], name))
+    elseif type(values[i]) ~= "string" then
       lib.deny("%s: field '%s' is %s; the first is a text", place(i), name, described(values[i]))
     end
   end
   if dtype then
-    lib.deny("%s: field '%s' is %s; a number is needed for the dtype %s", place(1), name,
-             described(values[1]), dtype)
+    lib.deny("%s: field '%s' is %s", place(1), name, lost(values[1], name)
+             or ("%s; a number is needed for the dtype %s"):format(described(values[1]), dtype))
   end
   return setmetatable({list = values, count = count}, Column)
 end

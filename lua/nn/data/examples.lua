@@ -334,14 +334,17 @@ end
 --- the next two batches while the program computes;
 --- csv: a file of comma-separated values (RFC 4180) with names in its first line.
 --- columns={x = {"width", "height"}, y = "kind"}: x is (batch,2); default: each column is a field.
---- A column is of numbers if its first cell is one (dtypes={zip = "text"}: of texts);
---- jsonl: a file of JSON objects of numbers, lists and texts, one a line; columns as for csv.
+--- A column is of numbers if its first cell is one, and no code such as 01234 (dtypes={zip =
+--- "text"}: of texts);
+--- jsonl: a file of JSON objects of numbers, lists and texts, one a line or in one list; columns as
+--- for csv. Numbers of more digits than a 64-bit float keeps are texts.
 --- `for batch in loader do` or `for i, batch in ipairs(loader) do` visits an epoch; batch.x and
 --- batch.y are tensors, or lists of texts, whose first axis has `batch` examples, the last one of
 --- an epoch fewer unless drop_last. loader.count and loader.batches are the numbers of examples and
 --- batches of an epoch (nil for a stream). shuffle: each epoch has another order, which depends
---- only on the seed. Values become f32 (booleans bool) unless dtypes={y = "i32"}. fields={"x",
---- "y"}: the fields that loader:batch() returns, in this order (default: all, by name).
+--- only on the seed. Values become f32 (booleans bool) unless dtypes={y = "i32"}; whole numbers
+--- that f32 cannot hold need one. fields={"x", "y"}: the fields that loader:batch() returns, in
+--- this order (default: all, by name).
 --- classes="y": the texts of this field become i32 numbers from 0; loader.classes lists the texts,
 --- sorted. context, name: tokens of an example and a name, for reports. Errors: unknown options;
 --- examples that differ in fields, kinds or shapes; files that are missing or damaged.

@@ -5,25 +5,27 @@ local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local config = require "nn.io.config"
 local creation = require "nn.core.creation"
-local engine = require "nn.base.engine"
 local examples = require "nn.data.examples"
 local files = require "nn.io.files"
 local is_tensor = require("nn.core.tensor").is_tensor
+local known_ids = require "nn.text.known_ids"
 local lib = require "nn.base.capi"
 local random = require("nn.data.random").random
+local token_file = require "nn.data.token_file"
 local token_source = require "nn.data.token_source"
 
 local from_host, zeros = creation.from_host, creation.zeros
 
 local M = {}
-local SCAN_SECONDS = 3           -- limit for checking all ids before training
 
 local Loader = {}
 Loader.__index = Loader
 
+-- All ids are checked before training; later ones can only come from a file that has changed.
 local function wrong_id(self, id, position)
-  lib.deny("%s: token %d at position %d (from 0) is outside the vocabulary of %d; set model.vocab "
-           .. "to the vocabulary size of the file", self.name, id, position, self.vocab)
+  local place = (" at position %d (from 0)"):format(position)
+  if self.words then known_ids.refuse(self.name, id, self.vocab, self.words, place) end
+  lib.deny("%s: token %d%s is outside the vocabulary of %d", self.name, id, place, self.vocab)
 end
 
 -- Copies the window of context + 1 tokens from `start` into row `row` of both host arrays.
@@ -32,7 +34,7 @@ local function copy_window(self, start, row, ids, targets)
   local at = row * context
   for t = 0, context do
     local id = tokens[start + t]
-    if id >= vocab then wrong_id(self, id, start + t) end
+    if id < 0 or id >= vocab then wrong_id(self, id, start + t) end
     if t < context then ids[at + t] = id end
     if t > 0 then targets[at + t - 1] = id end
   end
@@ -43,7 +45,7 @@ local function tokens_at(self, start)
   local out = ffi.new("int32_t[?]", self.length)
   for t = 0, self.length - 1 do
     local id = self.tokens[start + t]
-    if id >= self.vocab then wrong_id(self, id, start + t) end
+    if id < 0 or id >= self.vocab then wrong_id(self, id, start + t) end
     out[t] = id
   end
   return out
@@ -160,26 +162,19 @@ local function new_loader(source, first, count, options)
   return setmetatable({
     tokens = source.tokens, keep = source, name = source.name, fingerprint = source.fingerprint,
     first = first, count = count, vocab = options.vocab,
+    words = options.words,
     context = options.context, length = options.context,
     batch_size = options.batch, rows = options.batch * (options.accum or 1),
     seed = options.seed or 0, counter = 0,
   }, Loader)
 end
 
--- Searches for ids outside the vocabulary, so that they fail before training and not in its last
--- validation. It checks a billion ids per second, until `deadline` (of nn.now()); ids that remain
--- are checked when they are read.
-local function check_ids(loader, deadline)
-  local tokens, vocab, now = loader.tokens, loader.vocab, engine.now
-  local last, at = loader.first + loader.count, loader.first
-  while at < last and now() < deadline do
-    local stop = math.min(last, at + 2 ^ 22)
-    for i = at, stop - 1 do
-      if tokens[i] >= vocab then wrong_id(loader, tokens[i], i) end
-    end
-    at = stop
+-- Searches the tokens of a text for ids that the model lacks.
+local function check_ids(loader)
+  local tokens, vocab, last = loader.tokens, loader.vocab, loader.first + loader.count
+  for i = loader.first, last - 1 do
+    if tokens[i] >= vocab then wrong_id(loader, tokens[i], i) end
   end
-  files.check(loader.keep.map)
 end
 
 local function need_length(name, count, context, hint)
@@ -189,9 +184,23 @@ local function need_length(name, count, context, hint)
   end
 end
 
+-- What the data's files do not state, for the first lines of a run. assumed: nothing states the
+-- size of the vocabulary.
+local function notes_of(source, assumed, vocab)
+  local notes = {source.note}
+  if source.guessed then
+    notes[1] = ("%s has no header: %s ids (data.dtype)"):format(source.name, source.dtype)
+  end
+  if assumed then
+    notes[#notes + 1] = ("%s has no tokenizer in its folder: a vocabulary of %d (model.vocab)")
+      :format(source.name, vocab)
+  end
+  return notes
+end
+
 -- Default settings.
-local defaults = {text = "", field = "text", bin = "", val = "", split = 0.9, vocabulary = "char",
-                  batch = 12, accum = 1, context = 0}
+local defaults = {text = "", field = "text", separator = "auto", bin = "", dtype = "auto", val = "",
+                  split = 0.9, vocabulary = "char", batch = 12, accum = 1, context = 0}
 local names = {}                 -- of settings and, for suggestions, of sources of examples
 for name in pairs(defaults) do names[name] = true end
 for _, kind in ipairs(examples.kinds) do names[kind] = true end
@@ -216,18 +225,21 @@ local function check_settings(cfg, options)
 end
 
 --- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
---- vocabulary (nil if unknown), vocab (its size), name, and own (true for nnlua's sources).
---- cfg: settings (nn.data_fields). cfg.text: UTF-8 files, separated by commas, plain or compressed
---- (.gz, .zst); of JSON lines (.jsonl) and tables (.csv, .tsv) it is the texts in cfg.field.
---- cfg.bin is a token file; without both the data is nnlua's own sources. cfg.vocabulary: "char",
---- "byte", or the folder of a tokenizer; by default a token file uses the tokenizer in its folder.
---- cfg.val: a validation file of the same kind; without it, the first cfg.split (0.9) of the tokens
---- are for training and the rest for validation. cfg.context: the length of windows, if shorter
---- than the model's `context`. `vocab`: ids must be below it; 0: the size of the vocabulary, or
---- 50257 if unknown. `vocabulary`: that of a checkpoint, instead of a new one from the text.
---- Examples that are no text: see nn.data{arrays=...}. Errors: files that are missing, empty,
---- damaged, not UTF-8 ("char"), or too short for a window of context + 1 tokens for training or
---- validation; ids outside `vocab` (found here in at most 3 seconds, or when they are read).
+--- vocabulary (nil if unknown), vocab (its size), name, own (true for nnlua's sources), and notes
+--- (texts about what the files do not state). cfg: settings (nn.data_fields). cfg.text: UTF-8
+--- files, separated by commas, plain or compressed (.gz, .zst); of JSON lines and lists (.jsonl,
+--- .json) and tables (.csv, .tsv) it is the texts in cfg.field. After each of these, or of several
+--- files, comes the token cfg.separator ("auto": the tokenizer's end of text; "": none), or a line
+--- end where there is none. cfg.bin is a token file: llm.c's, numpy's .npy, or ids without a
+--- header, of cfg.dtype ("auto": uint16); without both the data is nnlua's own sources.
+--- cfg.vocabulary: "char", "byte", or the folder of a tokenizer; by default a token file uses the
+--- tokenizer in its folder. cfg.val: a validation file of the same kind; without it, the first
+--- cfg.split (0.9) of the tokens are for training and the rest for validation. cfg.context: the
+--- length of windows, if shorter than the model's `context`. `vocab`: ids must be below it; 0: the
+--- size of the vocabulary, or 50257 if unknown. `vocabulary`: that of a checkpoint, instead of a
+--- new one from the text. Examples that are no text: see nn.data{arrays=...}. Errors: files that
+--- are missing, empty, damaged, not UTF-8, or too short for a window of context + 1 tokens for
+--- training or validation; a bin of another kind, or with ids outside `vocab`: all are read once.
 ---     local d = nn.data({text = "input.txt", batch = 4}, {context = 8})
 ---     d.train:batch():dims()  --> 4, 8
 ---     d.vocabulary:decode{3, 11, 8}, d.vocab  --> "The", 30
@@ -252,8 +264,14 @@ function M.data(given, options)
   if cfg.context > 0 then context = cfg.context end
   local source, val, words = token_source.open(cfg, options.vocabulary)
   local vocab = options.vocab or 0
+  local assumed = vocab == 0 and not words
+  if assumed and source.numpy then
+    lib.deny("%s is a numpy file, and nothing states the vocabulary of its ids; give "
+             .. "data.vocabulary=FOLDER with their tokenizer, or model.vocab, 50257 for GPT-2's",
+             source.name)
+  end
   if vocab == 0 then vocab = words and words.size or 50257 end
-  if words and words.size > vocab then
+  if words and words.kind == "char" and not options.vocabulary and words.size > vocab then
     lib.deny("%s has %d different symbols, but model.vocab is %d; use model.vocab=0", source.name,
              words.size, vocab)
   end
@@ -263,17 +281,19 @@ function M.data(given, options)
               "give more data or a smaller model.context")
   need_length((val or source).name .. (val and "" or ", validation part"), rest, context,
               "give more data, a smaller model.context, or a validation file (data.val)")
-  local all = {context = context, vocab = vocab, seed = options.seed, batch = cfg.batch,
-               accum = cfg.accum}
+  local all = {context = context, vocab = vocab, words = words, seed = options.seed,
+               batch = cfg.batch, accum = cfg.accum}
   local train = new_loader(source, 0, part, all)
   local validation = new_loader(val or source, val and 0 or part, rest, all)
   if cfg.bin ~= "" then
-    local deadline = engine.now() + SCAN_SECONDS
-    check_ids(validation, deadline)
-    check_ids(train, deadline)
+    token_file.check_ids(source, vocab, words)
+    if val then token_file.check_ids(val, vocab, words) end
+  elseif words.size > vocab then
+    check_ids(validation)
+    check_ids(train)
   end
   return {train = train, vocab = vocab, vocabulary = words, val = validation, name = source.name,
-          own = cfg.text == "" and cfg.bin == ""}
+          notes = notes_of(source, assumed, vocab), own = cfg.text == "" and cfg.bin == ""}
 end
 
 --- nn.data_fields{batch=12, ...} -> the settings of nn.data, for a recipe's schema; the table
@@ -284,14 +304,20 @@ function M.data_fields(others)
   return config.override("data_fields", {
     text = field(defaults.text,
                  "UTF-8 text to train on, or several, separated by commas; also .jsonl, .csv; "
-                 .. "without text and bin: nnlua's own sources"),
-    field = field(defaults.field, "field of a JSON line or column of a table with the text"),
-    bin = field(defaults.bin,
-                "token file of nanoGPT, llm.c or tokens_prepare.lua, instead of a text"),
+                 .. "without text and bin: nnlua's own sources", {path = "list"}),
+    field = field(defaults.field, "field of a JSON object or column of a table with the text"),
+    separator = field(defaults.separator, "special token after each record, or each of several "
+                      .. "files; auto: the tokenizer's end of text; empty: none"),
+    bin = field(defaults.bin, "token file of nanoGPT, llm.c, numpy (.npy) or tokens_prepare.lua, "
+                .. "instead of a text", {path = true}),
+    dtype = field(defaults.dtype, "dtype of the ids in a bin without a header; auto: uint16, if "
+                  .. "they can be token ids", {choices = token_file.dtypes}),
     val = field(defaults.val,
-                "validation file of the same kind; empty: the rest of the training file"),
+                "validation file of the same kind; empty: the rest of the training file",
+                {path = "list"}),
     split = field(defaults.split, "fraction for training if val is empty", {min = 0, max = 1}),
-    vocabulary = field(defaults.vocabulary, "char, byte, or the folder of a tokenizer"),
+    vocabulary = field(defaults.vocabulary, "char, byte, or the folder of a tokenizer",
+                       {path = true}),
     batch = field(defaults.batch, "sequences per microbatch", {min = 1}),
     context = field(defaults.context, "tokens per sequence; 0: the model's context", {min = 0}),
     accum = field(defaults.accum, "microbatches per step", {min = 1}),

@@ -21,7 +21,8 @@ function M.mask_of(words) return find(words, "[MASK]", "<mask>") or words.size e
 
 -- hide(ids, targets, number): masks window `number` of `context` tokens at `ids`, and sets their
 -- targets at `targets`; both are arrays from 0.
-local function masker(words, context, share, seed)
+-- below: the ids that a random token may have.
+local function masker(words, context, share, seed, below)
   local mask = M.mask_of(words)
   local first, last = find(words, "[CLS]", "<s>"), find(words, "[SEP]", "</s>")
   local special, places = {}, {}
@@ -45,9 +46,9 @@ local function masker(words, context, share, seed)
       places[k] = places[i]
       targets[t] = ids[t]
       if kind < 0.8 then ids[t] = mask
-      elseif kind < 0.9 then ids[t] = math.floor(draw() * words.size) end
+      elseif kind < 0.9 then ids[t] = math.floor(draw() * below) end
     end
-  end, mask
+  end, math.max(mask, first or 0, last or 0)
 end
 
 local known = arguments.names "share"
@@ -76,8 +77,9 @@ function M.mask_tokens(data, options)
   end
   local needed = data.vocab
   for _, loader in ipairs {data.train, data.val} do
-    local hide, mask = masker(words, loader.context, share, loader.seed)
-    loader.hide, needed = hide, math.max(needed, mask + 1)
+    local hide, largest = masker(words, loader.context, share, loader.seed,
+                                 math.min(words.size, data.vocab))
+    loader.hide, needed = hide, math.max(needed, largest + 1)
   end
   return needed
 end

@@ -1,5 +1,9 @@
 -- Converts texts to token files, for recipes/tokens_prepare.lua. Input is read in chunks of some
--- megabytes, so memory does not grow with it; output files get their final names at the end.
+-- megabytes, so memory does not grow with it; output files get their final names at the end. What
+-- cannot be read is left out and reported at the end, so it does not end a conversion of hours.
+local chunks = require "nn.data.chunks"
+local cuts = require "nn.text.cuts"
+local document_end = require "nn.data.document_end"
 local ffi = require "ffi"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
@@ -9,8 +13,11 @@ local random = require("nn.data.random").random
 local stream = require "nn.io.stream"
 local texts = require "nn.data.texts"
 local token_file = require "nn.data.token_file"
+local utf8 = require "nn.base.utf8"
 
 local M = {}
+local LISTED = 20                -- messages of unreadable records that are kept
+local HOPELESS = 100             -- unreadable records, and most so far: a wrong setting
 
 local Output = {}
 Output.__index = Output
@@ -30,30 +37,57 @@ function Output:text(writer, p, size)
   writer:write(self.ids, size)
 end
 
+-- Notes what cannot be read. Errors: nearly nothing can.
+function Output:leave_out(message)
+  local bad = self.bad
+  bad.count = bad.count + 1
+  if bad.count <= LISTED then bad[bad.count] = message end
+  if bad.count >= HOPELESS and bad.count > self.documents then
+    lib.deny("%s. %d of the first %d records are unreadable; no file was written", bad[1],
+             bad.count, bad.count + self.documents)
+  end
+end
+
+-- Ends a document by the token. Without one, the next document follows directly: a token file has
+-- the tokens of the documents, and no other.
 function Output:separator(writer)
   if self.separator_id then
     writer:write(ffi.new(writer.id_type .. "[1]", self.separator_id), 1)
   end
 end
 
+-- Notes the first bytes of a text that are not UTF-8; they are encoded as they are.
+local function check_utf8(self, source, p, size, done)
+  local wrong = utf8.invalid(p, size)
+  if wrong then
+    self.bad.kept = self.bad.kept + 1
+    self:leave_out(("'%s': byte %.0f is not UTF-8 text; its bytes are kept"):format(source.path,
+                                                                                done + wrong))
+  end
+  return wrong ~= nil
+end
+
 -- A text is one document. The end of it, a fraction `val` of its bytes from a line start, is for
 -- validation.
 local function write_text(self, source, moved)
-  local total = stream.unpacked_size(source.path)
+  local total = chunks.attempt(function() end, stream.unpacked_size, source.path) or source.size
   local target, done, validating = total * (1 - self.val), 0, self.val == 0 and -1 or 0
+  local checked = self.tokenizer.kind == "byte"
+  self.documents = self.documents + 1
   texts.each_text(source.path, function(p, size)
-    local from = 0
+    local from = done > 0 and self.skip_bytes or 0
+    checked = checked or check_utf8(self, source, p, size, done)
     if validating == 0 and done + size >= target then
       local at = math.max(1, math.floor(target - done))
       while at < size and p[at - 1] ~= 10 do at = at + 1 end
       if at < size then
-        self:text(self.train, p, at)
+        self:text(self.train, p + from, at - from)
         from, validating = at, 1
       end
     end
     self:text(validating == 1 and self.validation or self.train, p + from, size - from)
     done = done + size
-  end, moved)
+  end, moved, self.skip, self.cut)
   self:separator(self.train)
   if validating == 1 then self:separator(self.validation) end
 end
@@ -64,9 +98,12 @@ local function write_documents(self, source, moved)
     self.documents = self.documents + 1
     local validating = random(self.seed, self.documents) < self.val
     local writer = validating and self.validation or self.train
+    if self.last then
+      size = document_end.size_without(ffi.string(p, size), size, self.last)
+    end
     self:text(writer, p, size)
     self:separator(writer)
-  end, moved)
+  end, moved, {bad = self.skip})
 end
 
 -- Shows the progress over all sources -> moved(bytes of the current source), finished(source) and
@@ -92,7 +129,10 @@ end
 
 -- Both files must contain text; training on them would fail otherwise.
 local function need_text(self)
-  if not self.has_text[self.train] then lib.fail "the input has no text; no file was written" end
+  if not self.has_text[self.train] then
+    if self.bad[1] then lib.deny("%s; no file was written", self.bad[1]) end
+    lib.fail "the input has no text; no file was written"
+  end
   if self.validation and not self.has_text[self.validation] then
     lib.fail("val=%g leaves no text for validation: %s; give more text, a larger val, or val=0 "
              .. "for no validation; no file was written", self.val, self.documents == 0
@@ -111,32 +151,55 @@ local function publish(self, cfg)
                   train = self.train:close()}
   files.write(files.join(cfg.out, "tokens.json"), files.json({
     train = counts.train, val = counts.val, vocab = cfg.tokenizer.size, format = cfg.format,
-    separator = self.separator_id and cfg.separator or nil}, "") .. "\n")
+    separator = self.last,
+    unreadable = self.bad.count > self.bad.kept and self.bad.count - self.bad.kept or nil},
+    "") .. "\n")
+  counts.bad, counts.documents, counts.separator = self.bad, self.documents, self.last
   return counts
 end
 
---- prepare(cfg) -> {train=, val=}, the numbers of tokens. Writes train.bin, val.bin (unless val is
---- 0), the tokenizer, and tokens.json (a summary) to cfg.out. cfg: sources (see sources()),
+--- learnable(sources, field) -> the texts of all sources, for nn.train_tokenizer. Leaves out what
+--- cannot be read, which prepare() reports. Errors: nearly nothing can be read.
+function M.learnable(sources, field)
+  return function(visit)
+    local good, bad = 0, 0
+    texts.texts(sources, field, function(message)
+      bad = bad + 1
+      if bad >= HOPELESS and bad > good then lib.deny("%s; no file was written", message) end
+    end)(function(p, size)
+      good = good + 1
+      visit(p, size)
+    end)
+  end
+end
+
+--- prepare(cfg) -> {train=, val=, documents=, separator=, bad=}: the numbers of tokens and of
+--- documents, the text of the token that ends each (nil: they follow each other directly), and what
+--- was left out: {count=, kept=, message, ...}, the first messages; kept: how many of these are
+--- texts that are no UTF-8, and are in the files as they are. Writes train.bin, val.bin (unless val
+--- is 0), the tokenizer, and tokens.json (a summary) to cfg.out. cfg: sources (see sources()),
 --- tokenizer (of nn.tokenizer, or a "byte" vocabulary), out, format, val, seed, field, separator.
 --- Errors: no text for training or for validation; failures of the disk. They leave no file, and no
 --- folder that was not there.
 function M.prepare(cfg)
   local tokenizer = cfg.tokenizer
   local self = setmetatable({tokenizer = tokenizer, val = cfg.val, seed = cfg.seed, has_text = {},
-                             field = cfg.field, documents = 0, room = 0}, Output)
-  if cfg.separator ~= "" and tokenizer.special then
-    self.separator_id = tokenizer.special[cfg.separator]
-      or lib.fail("the tokenizer has no special token '%s'; set separator=", cfg.separator)
-  end
+                             field = cfg.field, documents = 0, room = 0,
+                             bad = {count = 0, kept = 0}}, Output)
+  self.cut, self.skip_bytes = cuts.of(tokenizer)
+  self.skip = function(message) self:leave_out(message) end
+  self.separator_id, self.last = document_end.of(tokenizer, cfg.separator, "separator")
   local made = files.make_folder(cfg.out, "the output folder")
+  local begun = {}                       -- an interrupt may come before self.train is known
   local function discard()
-    if self.train then self.train:discard() end
-    if self.validation then self.validation:discard() end
+    for _, path in ipairs(begun) do lib.protected(token_file.discard, path) end
     files.remove_empty(made)
   end
   return lib.guarded(discard, function()
+    token_file.check_format(cfg.format, tokenizer.size)
     local function create(name)
-      return token_file.create(files.join(cfg.out, name), cfg.format, tokenizer.size)
+      begun[#begun + 1] = files.join(cfg.out, name)
+      return token_file.create(begun[#begun], cfg.format, tokenizer.size)
     end
     self.train = create "train.bin"
     self.validation = cfg.val > 0 and create "val.bin"

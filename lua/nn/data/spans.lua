@@ -83,7 +83,10 @@ local function sentinels_of(words, spans, name)
     lib.deny("%s: windows have %d spans, but the tokenizer has no <extra_id_%d>; set a smaller "
              .. "data.context", name, spans, spans - 1)
   end
-  return function(k) return special[("<extra_id_%d>"):format(k)] end, last, size
+  local function sentinel(k) return special[("<extra_id_%d>"):format(k)] end
+  local largest = last
+  for k = 0, spans - 1 do largest = math.max(largest, sentinel(k)) end
+  return sentinel, last, largest + 1
 end
 
 local known = arguments.names "share span"

@@ -1,16 +1,17 @@
--- Texts in files: plain ones, JSON lines, tables of comma-separated values, each also compressed.
--- Plain texts and JSON lines are read in chunks of some megabytes.
-local cjson = require "cjson"
+-- Texts in files: plain ones, JSON (lines or a list), tables of comma-separated values, each also
+-- compressed. A reader that takes `bad` calls bad(message) for what it cannot read and goes on;
+-- without it, that is an error.
+local chunks = require "nn.data.chunks"
 local csv = require "nn.data.csv"
+local cuts = require "nn.text.cuts"
 local ffi = require "ffi"
 local files = require "nn.io.files"
+local json_records = require "nn.data.json_records"
 local lib = require "nn.base.capi"
-local stream = require "nn.io.stream"
 local tables = require "nn.base.tables"
+local utf8 = require "nn.base.utf8"
 
 local M = {}
-local CHUNK = 2 ^ 22               -- bytes that are read and encoded at a time
-local LONGEST = 2 ^ 28             -- bytes of a JSON line, or of text without white space
 
 -- ### Finding files
 
@@ -79,129 +80,85 @@ end
 
 -- ### Reading
 
--- The last position in p[0 .. size - 1] where a cut does not change the tokens: before white space
--- that follows a printable ASCII character; nil if none.
-local function last_cut(p, size)
-  for i = size - 1, 1, -1 do
-    local byte, before = p[i], p[i - 1]
-    if (byte == 32 or byte >= 9 and byte <= 13) and before > 32 and before < 127 then return i end
-  end
+--- each_text(path, each, moved, bad, cut): calls each(p, size) for the chunks of a text, which end
+--- where `cut` says (see cuts.lua), moved(bytes) with the bytes of the file read so far.
+function M.each_text(path, each, moved, bad, cut)
+  chunks.each(path, {cut = cut or cuts.any, take = each, unit = "piece without a place to cut"},
+              moved, bad)
 end
 
-local function last_line_end(p, size)
-  for i = size - 1, 0, -1 do
-    if p[i] == 10 then return i + 1 end
-  end
-end
-
-local spare      -- the buffer of the previous file, for reuse
-
--- Calls each(p, size) for consecutive chunks of a file, which end at the positions that
--- cut(p, size) returns. Calls moved(bytes) with the bytes of the file read so far.
-local function each_chunk(path, cut, each, moved)
-  local input, room, filled = stream.open(path), CHUNK, 0
-  local buffer = spare or ffi.new("uint8_t[?]", room)
-  spare = nil
-  while true do
-    local count = input:read(buffer + filled, room - filled)
-    local ended = filled + count < room
-    filled = filled + count
-    moved(input:position())
-    local stop = ended and filled or cut(buffer, filled)
-    if stop then
-      if stop > 0 then each(buffer, stop) end
-      ffi.copy(buffer, buffer + stop, filled - stop)
-      filled = filled - stop
-    elseif room >= LONGEST then
-      lib.deny("'%s': no line end or space in %d bytes; is it a text?", path, room)
-    else
-      local larger = ffi.new("uint8_t[?]", 2 * room)
-      ffi.copy(larger, buffer, filled)
-      buffer, room = larger, 2 * room
-    end
-    if ended then break end
-  end
-  input:close()
-  if room == CHUNK then spare = buffer end
-end
-
---- each_text(path, each, moved): calls each(p, size) for the chunks of a text, moved(bytes) with
---- the bytes of the file read so far.
-function M.each_text(path, each, moved) each_chunk(path, last_cut, each, moved) end
-
---- each_object(path, each, moved): calls each(object, number) for the object in every JSON line;
---- skips blank lines. Errors: another line, with its number.
-function M.each_object(path, each, moved)
-  local number = 0
-  each_chunk(path, last_line_end, function(p, size)
-    for line in ffi.string(p, size):gmatch "([^\n]*)\n?" do
-      number = number + 1
-      if number == 1 then line = line:gsub("^\239\187\191", "") end      -- a byte order mark
-      if line:find "%S" then
-        local good, value = pcall(cjson.decode, line)
-        if not good or type(value) ~= "table" then
-          lib.deny("'%s', line %d is not a JSON object (%s)", path, number, tostring(value))
-        end
-        each(value, number)
-      end
-    end
-  end, moved)
-end
-
---- read_all(path) -> the whole text of a file, also of a compressed one.
-function M.read_all(path)
+--- read_all(path, bad) -> the whole text of a file, also of a compressed one.
+function M.read_all(path, bad)
   local parts = {}
-  each_chunk(path, function(_, size) return size end,
-             function(p, size) parts[#parts + 1] = ffi.string(p, size) end, function() end)
+  chunks.each(path, {cut = function(_, size) return size end,
+                     take = function(p, size) parts[#parts + 1] = ffi.string(p, size) end},
+              function() end, bad)
   return table.concat(parts)
 end
 
-local function document_of(object, path, number, field, setting)
+-- The text in a field of a record; nil and what is wrong. setting: that chooses the field.
+local function document_of(object, field, setting)
   local text = object[field]
-  if type(text) == "string" then return text end
-  if text ~= nil then
-    lib.deny("'%s', line %d: '%s' is %s; a text is needed", path, number, field, files.json(text))
+  if type(text) == "string" then
+    local at = utf8.invalid(text)
+    if not at then return text end
+    return nil, (": '%s' is not UTF-8 text (byte %d of it)"):format(field, at)
   end
-  lib.deny("'%s', line %d has no field '%s'; it has %s; choose one with %s=", path, number,
-           field, table.concat(tables.sorted_keys(object), ", "), setting or "field")
+  if text ~= nil then
+    return nil, (": '%s' is %s; a text is needed"):format(field, json_records.described(text))
+  end
+  local names = tables.sorted_keys(object)
+  local what = (" has no field '%s'; it has %s; "):format(field,
+                                                          lib.shortened(table.concat(names, ", ")))
+  for _, name in ipairs(names) do
+    local value = object[name]
+    if type(value) == "table" and type(value[1]) == "table" and #value[1] == 0 then
+      return nil, ("%sthe records seem to be in '%s'; %s"):format(what, lib.shortened(name, 60),
+        json_records.convert(lib.shortened(name, 60)))
+    end
+  end
+  return nil, ("%schoose one with %s="):format(what, setting or "field")
 end
 
 --- separator(path) -> what separates the cells of a table: a tab in .tsv files, else a comma.
 function M.separator(path) return extension_of(path) == "tsv" and "\t" or "," end
 
---- each_document(source, field, each, moved, setting): calls each(p, size) for the text in this
---- field of every JSON line, or in this column of every row of a table. setting: the name of the
---- one that chooses the field, for errors.
-function M.each_document(source, field, each, moved, setting)
-  local function give(object, number)
-    local text = document_of(object, source.path, number, field, setting)
-    each(ffi.cast("const uint8_t *", text), #text)
+--- each_document(source, field, each, moved, options): calls each(p, size) for the text in this
+--- field of every JSON object, or in this column of every row of a table. options.setting: the name
+--- of the one that chooses the field, for errors; options.bad: as at the head of this file.
+function M.each_document(source, field, each, moved, options)
+  local path, bad = source.path, options and options.bad
+  local function give(object, place)
+    local text, wrong = document_of(object, field, options and options.setting)
+    if text then return each(ffi.cast("const uint8_t *", text), #text) end
+    chunks.refuse(bad, "'%s', %s%s", path, place, wrong)
   end
-  if source.kind == "json" then return M.each_object(source.path, give, moved) end
-  csv.each_object(M.read_all(source.path), source.path, M.separator(source.path), give)
+  if source.kind == "json" then return json_records.each(path, give, moved, bad) end
+  csv.each_object(M.read_all(path, bad), path, M.separator(path), give, bad)
   moved(source.size)
 end
 
---- texts(sources, field) -> function(visit), which calls visit(p, size) for all texts in chunks:
---- the input of nn.train_tokenizer.
-function M.texts(sources, field)
+--- texts(sources, field, bad) -> function(visit), which calls visit(p, size) for all texts in
+--- chunks: the input of nn.train_tokenizer.
+function M.texts(sources, field, bad)
   local function ignore() end
   return function(visit)
     for _, source in ipairs(sources) do
       if source.kind == "text" then
-        M.each_text(source.path, visit, ignore)
+        M.each_text(source.path, visit, ignore, bad)
       else
-        M.each_document(source, field, visit, ignore)
+        M.each_document(source, field, visit, ignore, {bad = bad})
       end
     end
   end
 end
 
 --- read(list, field, what) -> the text of files separated by commas, with a line end between them
---- and between documents: the texts in `field` of JSON lines and tables. what: the setting, for
---- errors. Errors: missing files, folders, Parquet files.
+--- and between documents; and the list of documents: files, or the texts in `field` of JSON and
+--- tables; nil for one plain text. what: the setting, for errors. Errors: missing files, folders,
+--- Parquet files.
 function M.read(list, field, what)
-  local parts, setting = {}, (what:match "^.*%." or "") .. "field"
+  local parts, setting, records = {}, (what:match "^.*%." or "") .. "field", false
   for _, path in ipairs(paths_in(list)) do
     if files.list(path) then
       lib.deny("%s '%s' is a folder; convert its files: nnlua recipes/tokens_prepare.lua input=%s "
@@ -213,10 +170,11 @@ function M.read(list, field, what)
       parts[#parts + 1] = M.read_all(path)
     else
       local function add(p, size) parts[#parts + 1] = ffi.string(p, size) end
-      M.each_document(source, field, add, function() end, setting)
+      M.each_document(source, field, add, function() end, {setting = setting})
+      records = true
     end
   end
-  return table.concat(parts, "\n")
+  return table.concat(parts, "\n"), (records or #parts > 1) and parts or nil
 end
 
 return M

@@ -30,7 +30,7 @@ local topics = {
    {"Architectures", "models"}, {"Model files", "models/load"},
    {"Hugging Face models", "models/hugging_face"}, {"Rounded weights", "models/quantize"}},
   {"Training",
-   {"Gradients", "core/tape", "core/gradients"},
+   {"Gradients", "core/tape", "core/custom", "core/gradients"},
    {"Optimizers", "core/optimizer", "core/optim", "op optimizers"},
    {"Learning rates", "train/schedule", "train/lr_schedulers"},
    {"Compiled functions", "core/compile"}, {"Scalars", "core/scalar"},

@@ -5,6 +5,7 @@ local checks = require "nn.base.arguments"
 local hints = require "nn.base.hints"
 local file_type = require "nn.io.file_type"
 local files = require "nn.io.files"
+local home = require "nn.io.home"
 local lib = require "nn.base.capi"
 local suggest = require "nn.base.suggest"
 local tables = require "nn.base.tables"
@@ -13,9 +14,11 @@ local M = {}
 local Field = {}
 local made = 0       -- counts fields, so that they are listed in the order of creation
 
---- nn.field(default, meaning, {choices=, min=, max=, real=}) -> a setting for the schema of
+--- nn.field(default, meaning, {choices=, min=, max=, real=, path=}) -> a setting for the schema of
 --- nn.config. It has the type of the default: string, boolean or number. If the default is a whole
 --- number, the values must be whole, unless `real` is set. `choices`: the list of allowed values.
+--- path: true for a path, "list" for paths separated by commas; ~/ at their start is the home
+--- folder.
 ---     local schema = {lr = nn.field(6e-4, "learning rate at its peak", {min = 0})}
 ---     nn.config(schema, {"lr=-1"})  --> error: 'lr' must be at least 0, not '-1'
 function M.field(default, meaning, limits)
@@ -156,6 +159,8 @@ local function find(self, path)
 end
 
 local function set(self, path, value)
+  local kind = self.paths[path]
+  if kind then value = home.expand(value, kind == "list") end
   local group = self.values
   for part in path:gmatch "([^.]+)%." do
     group[part] = group[part] or {}
@@ -241,7 +246,10 @@ end
 -- of the command line by path. A value that its field rejects is ignored.
 local function inherit(self, settings)
   local given, inherits = {}, nil
-  for _, setting in ipairs(settings) do given[setting.path] = setting.text end
+  for _, setting in ipairs(settings) do
+    local is_path = self.paths[setting.path]
+    given[setting.path] = is_path and home.expand(setting.text, is_path == "list") or setting.text
+  end
   for _, leaf in ipairs(self.leaves) do inherits = leaf.field.inherits or inherits end
   if not inherits then return end
   local inherited = inherits(given, self.values)
@@ -340,8 +348,9 @@ function M.config(schema, arguments, options)
   end
   options = options or {}
   local self = {values = {}, presets = options.presets or {}, about = options.about,
-                usage = options.usage, given = {}}
+                usage = options.usage, given = {}, paths = {}}
   self.leaves, self.groups = flatten(schema)
+  for _, leaf in ipairs(self.leaves) do self.paths[leaf.path] = leaf.field.path end
   for _, leaf in ipairs(self.leaves) do set(self, leaf.path, leaf.field.default) end
   local settings, want_help = split_arguments(self, arguments), false
   for _, setting in ipairs(settings) do

@@ -4,6 +4,7 @@ local arguments = require "nn.base.arguments"
 local cjson = require "cjson"
 local ffi = require "ffi"
 local file_type = require "nn.io.file_type"
+local home = require "nn.io.home"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
 local tables = require "nn.base.tables"
@@ -20,9 +21,7 @@ ffi.cdef [[
   int rename(const char *from, const char *to);
   int mkdir(const char *path, unsigned mode);
   int rmdir(const char *path);
-  int unlink(const char *path);
   int symlink(const char *target, const char *path);
-  long readlink(const char *path, char *target, size_t size);
   char *realpath(const char *path, char *out);
   void free(void *memory);
   char *strerror(int number);
@@ -107,7 +106,7 @@ function M.list(folder)
 end
 
 --- is_link(path) -> whether it is a symbolic link.
-function M.is_link(path) return C.readlink(checked(path), ffi.new "char[1]", 1) >= 0 end
+function M.is_link(path) return file_type.link(checked(path)) ~= nil end
 
 --- real_path(path) -> the absolute path without symbolic links; nil if there is no such file.
 function M.real_path(path)
@@ -121,7 +120,8 @@ end
 --- make_folder(path, what): creates a folder and its parents -> the list of created folders,
 --- outermost first. Errors: the system's, naming `what`.
 function M.make_folder(path, what)
-  local made, new = checked(path):sub(1, 1) == "/" and "/" or "", {}
+  home.refuse(checked(path))
+  local made, new = path:sub(1, 1) == "/" and "/" or "", {}
   for part in path:gmatch("[^/]+") do
     made = made .. part .. "/"
     if C.mkdir(made, 493) == 0 then                 -- rwxr-xr-x
@@ -196,9 +196,9 @@ Writer.__index = Writer
 
 --- create(path) -> writer with :write(data, size), :close() -> bytes, crc32. The file is new: an
 --- earlier one is removed, as is a link, which is not followed. close() makes the file durable.
---- Errors: the file and the system's reason (no space left, ...).
+--- Errors: something else has that name; the file and the system's reason (no space left, ...).
 function M.create(path)
-  M.unlink(path)
+  file_type.make_way(checked(path))
   local fd = open(path, O_NEW)
   if fd < 0 then lib.deny("cannot write '%s': %s", path, (reason())) end
   return setmetatable({path = path, fd = fd, bytes = 0, crc = 0}, Writer)
@@ -327,16 +327,36 @@ function M.read(path, what)
   return text
 end
 
---- write(path, text): replaces a file atomically: readers see the old or the new text, even after a
---- crash. A failure changes nothing.
-function M.write(path, text)
-  local writer = M.create(path .. ".tmp")
-  lib.guarded(function() M.unlink(path .. ".tmp") end, function()
-    writer:write(text)
-    writer:close()
-    M.rename(path .. ".tmp", path)
+--- replace(path, f, in_folder) -> f(temporary), which writes a new file: it then replaces the file
+--- at `path`, or the one to which links there lead; in_folder: see write_in(). Readers see the old
+--- or the new file, even after a crash. A failure or an interrupt leaves the old one. Errors: what
+--- is at `path` is not a regular file.
+function M.replace(path, f, in_folder)
+  local replaced = file_type.replaced(checked(path))
+  if in_folder then replaced = path end
+  local temporary = replaced .. ".tmp"
+  file_type.make_way(temporary)
+  return lib.guarded(function() M.unlink(temporary) end, function()
+    local results = {f(temporary)}
+    M.rename(temporary, replaced)
+    return unpack(results)
   end)
 end
+
+local function writing(text)
+  return function(temporary)
+    local writer = M.create(temporary)
+    writer:write(text)
+    writer:close()
+  end
+end
+
+--- write(path, text): replaces a file by a text, as replace() does.
+function M.write(path, text) M.replace(path, writing(text)) end
+
+--- write_in(folder, name, text): the same in a model's folder. A link there is itself replaced: it
+--- may lead to a file that other folders share.
+function M.write_in(folder, name, text) M.replace(M.join(folder, name), writing(text), true) end
 
 --- number_text(x) -> x with the fewest digits (15 to 17) that read back as x.
 function M.number_text(x)

@@ -4,24 +4,24 @@ local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local cluster = require "nn.base.cluster"
 local creation = require "nn.core.creation"
+local file_type = require "nn.io.file_type"
 local files = require "nn.io.files"
+local header = require "nn.io.safetensors_header"
 local json = require "nn.io.json"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local ops = require "nn.core.op"
+local sorted_keys = require("nn.base.tables").sorted_keys
 local suggest = require "nn.base.suggest"
 local tensor = require "nn.core.tensor"
 local C, check = lib.C, lib.check
 
 local M = {}
-local HEADER_LIMIT = 100e6
 local names = {f32 = "F32", f64 = "F64", bf16 = "BF16", i32 = "I32", i64 = "I64", u8 = "U8",
                bool = "BOOL"}
 local dtypes = {}
 for dtype, name in pairs(names) do dtypes[name] = dtype end
--- Bytes per element, also of dtypes that cannot be loaded.
-local sizes = {F32 = 4, F64 = 8, BF16 = 2, I32 = 4, I64 = 8, U8 = 1, BOOL = 1, F16 = 2, I8 = 1,
-               I16 = 2, U16 = 2, U32 = 4, U64 = 8, F8_E4M3 = 1, F8_E5M2 = 1}
+local MOST_AXES = 8              -- of a tensor of nnlua
 
 -- The shape in the file. A `transposed` entry has its two axes swapped there; one with `rows`,
 -- {{first=, count=}, ...}, is these rows (from 0) of the tensor, one range after the other.
@@ -75,12 +75,12 @@ Writing.__index = Writing
 --- here or in writing:finish(). With several ranks, only rank 0 may write, and all others call
 --- cluster.collect with each tensor of the list meanwhile.
 function M.start(path, entries, metadata)
-  local header, bytes = header_of(entries, metadata)
-  local length, ref = ffi.new("uint64_t[1]", #header), ffi.new "nn_ref"
+  local text, bytes = header_of(entries, metadata)
+  local length, ref = ffi.new("uint64_t[1]", #text), ffi.new "nn_ref"
   check(C.nn_file_create(path, bytes, ref))
   local self = setmetatable({ref = ffi.gc(ref, C.nn_release), bytes = bytes}, Writing)
   check(C.nn_file_append(ref, length, 8))
-  check(C.nn_file_append(ref, header, #header))
+  check(C.nn_file_append(ref, text, #text))
   for _, entry in ipairs(entries) do
     local is_collected = cluster.collect(entry.tensor)
     local source = source_of(entry)
@@ -149,7 +149,8 @@ end
 
 --- write_shards(folder, name, entries, metadata, limit): writes NAME.safetensors, or shards of at
 --- most `limit` bytes of tensors and NAME.safetensors.index.json, which maps tensors to shards.
---- When all files are written, they replace earlier ones.
+--- When all files are written, they replace earlier ones, and links (see files.write_in). Errors:
+--- something else than a file has the name of one; failures of the disk.
 function M.write_shards(folder, name, entries, metadata, limit)
   local shards, total, where, now = shards_of(entries, limit), 0, {}, {}
   local function remove_all()
@@ -159,21 +160,23 @@ function M.write_shards(folder, name, entries, metadata, limit)
     for i, shard in ipairs(shards) do
       local file = #shards == 1 and name .. ".safetensors"
         or ("%s-%05d-of-%05d.safetensors"):format(name, i, #shards)
-      now[file] = files.join(folder, file)
-      files.unlink(now[file] .. ".tmp")               -- a link would be followed
-      M.write(now[file] .. ".tmp", shard, metadata)
+      local path = files.join(folder, file)
+      file_type.replaced(path)                          -- refuses what is not a file
+      file_type.make_way(path .. ".tmp")                -- a link would be followed
+      now[file] = path
+      M.write(path .. ".tmp", shard, metadata)
       for _, entry in ipairs(shard) do
         total, where[entry.path] = total + bytes_of(entry), file
       end
     end
   end)
   for _, path in pairs(now) do files.rename(path .. ".tmp", path) end
-  local index = files.join(folder, name .. ".safetensors.index.json")
+  local index = name .. ".safetensors.index.json"
   if #shards == 1 then
-    files.remove(index)
+    files.remove(files.join(folder, index))
   else
     local text = files.json({metadata = {total_size = total}, weight_map = where}, "")
-    files.write(index, text .. "\n")
+    files.write_in(folder, index, text .. "\n")
   end
   remove_others(folder, name, now)
 end
@@ -184,95 +187,23 @@ end
 ---     nn.load_safetensors("weights.safetensors").weight:sum()  --> 21
 function M.save_safetensors(path, tensors, metadata)
   arguments.need(type(path) == "string", "save_safetensors", "the path", path, "a text is needed")
-  local entries, temporary = module.entries("save_safetensors", tensors, true), path .. ".tmp"
+  local entries = module.entries("save_safetensors", tensors, true)
   if not cluster.is_first() then return M.collect(entries) end
-  files.unlink(temporary)                              -- a link would be followed
-  lib.guarded(function() files.unlink(temporary) end, M.write, temporary, entries, metadata)
-  files.rename(temporary, path)
-end
-
-local function is_whole(x) return type(x) == "number" and x >= 0 and x % 1 == 0 and x <= 2 ^ 53 end
-
--- {dtype=, shape=, first=, bytes=} of an entry of the header. wrong(format, ...) raises an error.
-local function checked_entry(name, value, room, wrong)
-  if type(value) ~= "table" then wrong("the entry '%s' is not an object", name) end
-  local size, shape, offsets = sizes[value.dtype], value.shape, value.data_offsets
-  if not size then wrong("'%s' has the unknown dtype '%s'", name, tostring(value.dtype)) end
-  local bytes = json.is_list(shape) and #shape <= 8 and size or math.huge
-  for _, extent in ipairs(bytes < math.huge and shape or {}) do
-    bytes = is_whole(extent) and bytes * extent or math.huge
-  end
-  if bytes > 2 ^ 53 then wrong("'%s' has no valid shape", name) end
-  if not json.is_list(offsets) or #offsets ~= 2 or not is_whole(offsets[1])
-    or not is_whole(offsets[2]) or offsets[1] > offsets[2] then
-    wrong("'%s' has no valid data_offsets", name)
-  end
-  local first, last = offsets[1], offsets[2]
-  if last > room then wrong("'%s' ends at byte %.0f of the data's %.0f", name, last, room) end
-  if last - first ~= bytes then
-    wrong("'%s' has %.0f bytes; its shape and dtype need %.0f", name, last - first, bytes)
-  end
-  return {name = name, dtype = value.dtype, shape = shape, first = first, bytes = bytes}
-end
-
-local function checked_metadata(value, wrong)
-  if type(value) ~= "table" then wrong "its __metadata__ is not an object" end
-  for name, text in pairs(value) do
-    if type(text) ~= "string" then wrong("'%s' in __metadata__ is not a string", tostring(name)) end
-  end
-  return value
-end
-
--- The header as a Lua table, and the offset of the data.
-local function parse_header(path, map, wrong)
-  if map.size < 8 then wrong("%d bytes are too few for a header", map.size) end
-  if ffi.string(map.data, math.min(map.size, 22)) == "version https://git-lf" then
-    wrong "it is a Git LFS pointer; run `git lfs pull` in its folder to download the file"
-  end
-  local length = 0
-  for i = 0, 7 do length = length + map.data[i] * 2 ^ (8 * i) end
-  if length > HEADER_LIMIT or length + 8 > map.size then
-    wrong("a header of %.0f bytes in a file of %.0f", length, map.size)
-  end
-  local subject = path .. " is not a valid safetensors file: its header"
-  return json.object(ffi.string(map.data + 8, length), subject), 8 + length
+  files.replace(path, function(temporary) M.write(temporary, entries, metadata) end)
 end
 
 local File = {}
 File.__index = File
 
 --- open(path) -> file with `entries` ({name=, dtype=, shape=, bytes=, file=} in the order of the
---- data), `metadata`, and file:tensor(name). It checks sizes, shapes, dtypes and offsets, which
---- must be inside the file, without overlaps and holes. Errors: the file and the problem.
+--- data), `metadata`, and file:tensor(name). Errors: the file and what is wrong with its header.
 function M.open(path)
-  local function wrong(text, ...)
-    lib.deny("%s is not a valid safetensors file: " .. text, path, ...)
-  end
   local map = files.map(path)
-  local header, begin = parse_header(path, map, wrong)
-  local self = {path = path, map = map, begin = begin, entries = {}, by_name = {}, metadata = {}}
-  for name, value in pairs(header) do
-    if name == "__metadata__" then
-      self.metadata = checked_metadata(value, wrong)
-    else
-      local entry = checked_entry(tostring(name), value, map.size - begin, wrong)
-      entry.file = self
-      self.entries[#self.entries + 1], self.by_name[entry.name] = entry, entry
-    end
-  end
-  table.sort(self.entries, function(a, b)
-    if a.first ~= b.first then return a.first < b.first end
-    if a.bytes ~= b.bytes then return a.bytes < b.bytes end
-    return a.name < b.name
-  end)
-  local at = 0
+  local self = {path = path, map = map, by_name = {}}
+  self.entries, self.metadata, self.begin = header.read(path, map)
   for _, entry in ipairs(self.entries) do
-    if entry.first < at then wrong("'%s' overlaps the tensor before it", entry.name) end
-    if entry.first > at then wrong("there is a hole before '%s'", entry.name) end
-    at = at + entry.bytes
+    entry.file, self.by_name[entry.name] = self, entry
   end
-  local rest = map.size - begin - at
-  if rest ~= 0 then wrong("%.0f bytes at its end belong to no tensor", rest) end
   return setmetatable(self, File)
 end
 
@@ -305,19 +236,25 @@ local function floats_of(data, count)
   return out
 end
 
---- file:tensor(name) -> a new tensor; F16 becomes f32. Errors: an unknown name or dtype.
+--- problem(entry) -> why nnlua cannot hold a tensor of a file; nil if it can.
+function M.problem(entry)
+  local shape = tensor.shape_text(entry.shape)
+  if entry.dtype ~= "F16" and not dtypes[entry.dtype] then
+    return ("is %s %s; nnlua reads F32, F64, BF16, F16, I32, I64, U8 and BOOL"):format(entry.dtype,
+                                                                                 shape)
+  elseif entry.bytes == 0 then
+    return ("has shape %s; nnlua's tensors have at least one element"):format(shape)
+  elseif #entry.shape > MOST_AXES then
+    return ("has shape %s; nnlua's tensors have at most %d axes"):format(shape, MOST_AXES)
+  end
+end
+
+--- file:tensor(name) -> a new tensor; F16 becomes f32. Errors: an unknown name; the problem().
 function File:tensor(name)
   local entry = find(self, name)
-  local is_half = entry.dtype == "F16"
+  local problem, is_half = M.problem(entry), entry.dtype == "F16"
+  if problem then lib.deny("%s: '%s' %s", self.path, name, problem) end
   local dtype = is_half and "f32" or dtypes[entry.dtype]
-  if not dtype then
-    lib.deny("%s: '%s' is %s; nnlua reads F32, F64, BF16, F16, I32, I64, U8 and BOOL", self.path,
-             name, entry.dtype)
-  end
-  if entry.bytes == 0 then
-    lib.deny("%s: '%s' has shape %s; nnlua's tensors have at least one element", self.path, name,
-             tensor.shape_text(entry.shape))
-  end
   local data = self:data(name)
   local made = creation.from_host(is_half and floats_of(data, entry.bytes / 2) or data, entry.shape,
                                 dtype)
@@ -372,8 +309,22 @@ function M.open_index(path)
   return by_name
 end
 
+-- Makes the use of tensors that were left out an error. problems: why, by name.
+local function refuse_left_out(tensors, problems, path)
+  local left_out = sorted_keys(problems)
+  if #left_out == 0 then return end
+  lib.warn_once(("%s: left out '%s', which %s%s"):format(
+    path, left_out[1], problems[left_out[1]],
+    #left_out > 1 and (" (and %d more)"):format(#left_out - 1) or ""))
+  setmetatable(tensors, {__metatable = false, __index = function(_, name)
+    if problems[name] then lib.deny("%s: '%s' %s", path, name, problems[name]) end
+  end})
+end
+
 --- nn.load_safetensors(path) -> a table of tensors by name, and the file's metadata. For tensors in
---- several shards, pass the path of NAME.safetensors.index.json. Errors: an invalid file.
+--- several shards, pass the path of NAME.safetensors.index.json. A tensor that nnlua cannot hold,
+--- since it has no element or a dtype such as F8_E4M3, is left out with a warning, and its use is
+--- an error. Errors: an invalid file.
 ---     nn.save_safetensors("a.safetensors", {x = x}, {made_by = "me"})
 ---     local tensors, metadata = nn.load_safetensors "a.safetensors"
 ---     tensors.x:dim(2), metadata.made_by  --> 3, "me"
@@ -381,8 +332,12 @@ function M.load_safetensors(path)
   arguments.need(type(path) == "string", "load_safetensors", "the path", path, "a text is needed")
   local file = path:find "%.index%.json$" and {by_name = M.open_index(path), metadata = {}}
     or M.open(path)
-  local tensors = {}
-  for name, entry in pairs(file.by_name) do tensors[name] = entry.file:tensor(name) end
+  local tensors, problems = {}, {}
+  for name, entry in pairs(file.by_name) do
+    problems[name] = M.problem(entry)
+    if not problems[name] then tensors[name] = entry.file:tensor(name) end
+  end
+  refuse_left_out(tensors, problems, path)
   return tensors, file.metadata
 end
 

@@ -36,11 +36,11 @@ local function syntax_hint(err, name)
   return ""
 end
 
--- Modules that exist: lua/?.lua and ?.lua of the library, and files in this folder.
+-- Modules that exist: the library's, and files on Lua's path.
 local function module_names(name)
   local folder, known = name:match "^(.*%.)" or "", {}
   local path = folder:gsub("%.", "/")
-  for _, root in ipairs {host.root .. "/lua/", host.root .. "/", "./"} do
+  for root in (host.root .. "/lua/?.lua;" .. package.path):gmatch "([^;]*)%?%.lua" do
     add_names(known, root .. path, folder)
   end
   for loaded in pairs(package.loaded) do
@@ -70,7 +70,7 @@ local find = package.loaders[2]
 package.loaders[2] = function(name)
   local good, found = pcall(find, name)
   if good then return found end
-  local path = package.searchpath(name, package.path)
+  local path = host.find_module(name)
   local _, err = M.load(path)
   error(err or found, 0)
 end

@@ -40,12 +40,19 @@ local function open_gzip(path, size)
                        number = ffi.new "int[1]"}, Gzip)
 end
 
+-- What was decompressed before the damage is returned first; the next read() fails.
+local function damaged(self, reason, count)
+  self.damage = self.damage or reason
+  if count > 0 then return count end
+  lib.deny("cannot decompress '%s': %s", self.path, self.damage)
+end
+
 function Gzip:read(out, room)
+  if self.damage then return damaged(self, nil, 0) end
   local count = zlib.gzread(self.file, out, room)
   local text = zlib.gzerror(self.file, self.number)
-  if count < 0 or self.number[0] < 0 then
-    local reason = self.number[0] == -5 and "it ends too early" or ffi.string(text)
-    lib.deny("cannot decompress '%s': %s", self.path, reason)
+  if count < room and (count < 0 or self.number[0] < 0) then
+    return damaged(self, self.number[0] == -5 and "it ends too early" or ffi.string(text), count)
   end
   return count
 end
@@ -82,6 +89,7 @@ local function open_zstd(packed)
 end
 
 function Zstd:read(out, room)
+  if self.damage then return damaged(self, nil, 0) end
   local input, output = self.input, self.output
   output.data, output.size, output.at = out, room, 0
   while output.at < room do
@@ -93,11 +101,11 @@ function Zstd:read(out, room)
     local before = output.at
     local code = zstd.ZSTD_decompressStream(self.stream, output, input)
     if zstd.ZSTD_isError(code) ~= 0 then
-      lib.deny("cannot decompress '%s': %s", self.path, ffi.string(zstd.ZSTD_getErrorName(code)))
+      return damaged(self, ffi.string(zstd.ZSTD_getErrorName(code)), tonumber(output.at))
     end
     self.within = code ~= 0                          -- in the middle of a frame
     if self.within and ended and output.at == before then
-      lib.deny("cannot decompress '%s': it ends too early", self.path)
+      return damaged(self, "it ends too early", tonumber(output.at))
     end
   end
   return tonumber(output.at)
@@ -112,7 +120,8 @@ function Zstd:close()
 end
 
 --- open(path) -> stream with size (bytes on disk), :plain() (whether it is not compressed),
---- :read(out, room) -> bytes read (fewer than `room` only at the end), :position() (bytes on disk
+--- :read(out, room) -> bytes read (0 at the end; fewer than `room` there, or before damage, which
+--- the next read() reports), :position() (bytes on disk
 --- read so far), :close(). Errors: a missing file; compressed data that is damaged or incomplete.
 function M.open(path)
   local packed, head = open_gzip(path, files.size(path)), ffi.new "uint8_t[4]"
@@ -135,7 +144,7 @@ function M.unpacked_size(path)
     repeat
       local count = stream:read(spare, room)
       total = total + count
-    until count < room
+    until count == 0
   end
   stream:close()
   return total

@@ -37,16 +37,6 @@ function M.processor(info)
   return fields, count, math.max(now / 1e3, most / 1e6)
 end
 
---- allowed_cores() -> the number of cores that the control group allows, or nil.
-function M.allowed_cores()
-  local quota, period = M.line_of("/sys/fs/cgroup/cpu.max"):match "^(%d+) (%d+)"
-  if quota then return tonumber(quota) / tonumber(period) end
-  local old = tonumber(M.line_of "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-  if old and old > 0 then
-    return old / (tonumber(M.line_of "/sys/fs/cgroup/cpu/cpu.cfs_period_us") or 100000)
-  end
-end
-
 -- Units for matrix products, the fastest first: the flag in /proc/cpuinfo that shows the unit, its
 -- name, and flags of the dtypes that it multiplies besides f32.
 local units = {

@@ -4,6 +4,7 @@
 
 local ffi = require "ffi"
 local cluster = require "nn.base.cluster"
+local file_type = require "nn.io.file_type"
 local files = require "nn.io.files"
 local kind = require "nn.core.kind"
 local lib = require "nn.base.capi"
@@ -23,6 +24,7 @@ Trace.__index = Trace
 
 --- check(file): raises an error with the reason if the file cannot be written.
 function M.check(file)
+  file_type.replaced(file)               -- opening a pipe would wait for its reader
   local f, reason = io.open(file, "a")
   if not f then lib.deny("cannot write the trace: %s", reason) end
   f:close()
@@ -172,6 +174,7 @@ end
 
 --- write(file, profile): writes the trace of the profile that just ended.
 function M.write(file, profile)
+  file_type.replaced(file)
   local f, reason = io.open(file, "w")
   if not f then lib.deny("cannot write the trace: %s", reason) end
   local count = profile.recorded

@@ -145,6 +145,7 @@ function M.start(out, parts)
   files.make_folder(self.temporary, "the checkpoint's folder")
   self.state = {format = states.FORMAT, step = parts.step, files = {}, config = parts.config,
                 model = registry.name_of(parts.model) or "",
+                model_file = registry.file_of(registry.name_of(parts.model)),
                 random = engine.random_state(), version = engine.version():match "^[^\n]*",
                 data = parts.data and parts.data:state(), best = parts.best,
                 vocabulary = parts.vocabulary and parts.vocabulary:state(),

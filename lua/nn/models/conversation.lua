@@ -5,6 +5,7 @@ local ffi = require "ffi"
 local files = require "nn.io.files"
 local generate = require "nn.models.generate"
 local json = require "nn.io.json"
+local known_ids = require "nn.text.known_ids"
 local lib = require "nn.base.capi"
 local schema = require "nn.io.schema"
 local utf8 = require "nn.base.utf8"
@@ -82,8 +83,11 @@ function Conversation:prompt()
   local context, before = self.model.config.context, self.first
   local needed = math.min(self.options.tokens, math.ceil(context / 4))
   while true do
-    local ids = self.words:ids(self:text(self.first), {special = true})
-    if #ids + needed <= context and #ids > 0 then return ids, self.first - before end
+    local ids = self.words:ids(self:text(self.first), {special = true, add_special = false})
+    if #ids + needed <= context and #ids > 0 then
+      known_ids.check("the conversation", ids, self.model.config.vocab, self.words)
+      return ids, self.first - before
+    end
     if self.first >= #self.turns then
       self.first = before
       lib.deny("the message makes %d tokens with the system message and the template; the model's "

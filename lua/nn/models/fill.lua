@@ -3,6 +3,7 @@
 local arguments = require "nn.base.arguments"
 local creation = require "nn.core.creation"
 local eval_mode = require("nn.models.evaluate").eval_mode
+local known_ids = require "nn.text.known_ids"
 local lib = require "nn.base.capi"
 local mask_of = require("nn.data.masking").mask_of
 local ops = require "nn.core.op"
@@ -12,19 +13,21 @@ local M = {}
 
 -- The ids of a text. A vocabulary without a mask token has one more id for the text [MASK].
 local function ids_of(words, text, mask)
-  if mask < words.size then return words:ids(text, {special = true, add_special = true}) end
+  if mask < words.size then return words:ids(text, {special = true}) end
   local ids = {}
   for part, found in (text .. "[MASK]"):gmatch "(.-)(%[MASK%])" do
-    for _, id in ipairs(#part > 0 and words:ids(part) or {}) do ids[#ids + 1] = id end
+    local own = #part > 0 and words:ids(part, {add_special = false}) or {}
+    for _, id in ipairs(own) do ids[#ids + 1] = id end
     if found then ids[#ids + 1] = mask end
   end
   ids[#ids] = nil                                      -- that of the added mask
   return ids
 end
 
--- The `count` likeliest of these logits, {id=, probability=}, the likeliest first.
-local function likeliest(logits, count)
-  local probabilities = ops.call("softmax", logits)
+-- The `count` likeliest of these logits, {id=, probability=}, the likeliest first. independent: of
+-- classes of which a text can have several.
+local function likeliest(logits, count, independent)
+  local probabilities = ops.call(independent and "sigmoid" or "softmax", logits)
   local values, size = probabilities:numbers()
   local out = {}
   for i, id in ipairs(sample.largest(values, size, math.min(count, size))) do
@@ -49,14 +52,13 @@ function M.fill(model, words, text, options)
   arguments.need(type(text) == "string", "fill", "the text", text, "a text is needed")
   options = arguments.options("fill", options, arguments.names "top")
   local top = arguments.whole("fill", "top", options.top or 5, 1)
+  if model.config.labels < 0 then lib.deny "fill: the model has no head" end
+  local kind = model.config.problem_type
+  if kind == "regression" then lib.deny "fill: the model's problem_type is regression" end
   local mask, vocab = mask_of(words), model.config.vocab
-  local ids, places = ids_of(words, text, mask), {}
+  local ids, places = known_ids.check("fill: the text", ids_of(words, text, mask), vocab, words), {}
   if #ids == 0 then lib.deny "fill: the text is empty" end
   for i, id in ipairs(ids) do
-    if id >= vocab then
-      lib.deny("fill: the text has token %d, but the model has only %d: the tokenizer belongs to "
-               .. "another model", id, vocab)
-    end
     if id == mask then places[#places + 1] = i end
   end
   local classifies = model.config.labels > 0
@@ -65,7 +67,8 @@ function M.fill(model, words, text, options)
              mask < words.size and words:decode {mask} or "[MASK]")
   end
   local logits = eval_mode(model, creation.tensor({ids}, {dtype = "i32"}))
-  if classifies then return {likeliest(logits:reshape(logits:dim(2)), top)} end
+  if classifies then return {likeliest(logits:reshape(logits:dim(2)), top,
+                                      kind == "multi_label_classification")} end
   local out = {}
   for i, place in ipairs(places) do
     out[i] = likeliest(logits:slice(2, place, place):reshape(vocab), top)

@@ -2,6 +2,8 @@
 -- settings. The file may come from anywhere, so every entry that is used is checked first; an error
 -- names the file, the entry as the file calls it, its value and what is needed.
 local arguments = require "nn.base.arguments"
+local cjson = require "cjson"
+local config_entries = require "nn.models.config_entries"
 local config_fields = require "nn.io.config"
 local files = require "nn.io.files"
 local json = require "nn.io.json"
@@ -19,6 +21,7 @@ local LARGEST, MOST_LAYERS = 2 ^ 28, 10000
 local kinds = {
   text = schema.text, boolean = schema.boolean, number = schema.number,
   whole = schema.whole(0, LARGEST), texts = schema.list(schema.text), list = schema.list(),
+  any = function() end,                                  -- the class checks it
 }
 
 -- The problem with the entries of config.json, or nil.
@@ -32,7 +35,9 @@ local function wrong_entry(class, config)
   end
   for _, name in ipairs(sorted_keys(described.fixed or {})) do
     local value, needed = config[name], described.fixed[name]
-    if value ~= nil and value ~= needed then
+    local same = config_entries.activation(value)
+    if value ~= nil and value ~= needed
+       and not (same and same == config_entries.activation(needed)) then
       return ("%s is %s; nnlua's %s needs %s"):format(name, arguments.describe(value),
                                                       class.class_name, arguments.describe(needed))
     end
@@ -138,24 +143,33 @@ function M.refuse_folder(folder, missing)
   lib.deny("'%s' contains no model: %s", folder, missing)
 end
 
---- read(folder) -> the class of the model in a folder, and its settings. Errors: a config.json that
---- is malformed, or of a model that nnlua does not have.
+--- read(folder) -> the class of the model in a folder, its settings, and {name = default} of the
+--- sizes that config.json does not state. Errors: a config.json that is malformed, or of a model
+--- that nnlua does not have.
 function M.read(folder)
   local path = files.join(folder, "config.json")
   if not files.exists(path) then M.refuse_folder(folder, "neither config.json nor a checkpoint") end
-  local config = schema.without_null(json.read(path))
-  if json.is_list(config) and #config > 0 then lib.deny("%s is a list, not an object", path) end
-  local class = registry.of_type(config, path)
-  if config.quantization_config ~= nil then
-    local how = type(config.quantization_config) == "table"
-      and config.quantization_config.quant_method
+  local given = json.read(path)
+  if json.is_list(given) and #given > 0 then lib.deny("%s is a list, not an object", path) end
+  local class = registry.of_type(given, path)
+  local quantized = given.quantization_config
+  if quantized ~= nil and quantized ~= cjson.null then
+    local how = type(quantized) == "table" and quantized.quant_method
     lib.deny("%s has a quantization_config%s; nnlua reads weights that are not quantized", path,
              type(how) == "string" and (" (%s)"):format(how) or "")
   end
-  local problem, settings = wrong_entry(class, config) or wrong_architecture(class, config), nil
+  local kind = given.model_type or next(class.hugging_face.types)
+  local config, problem = config_entries.resolve(class, kind, given)
+  problem = problem or wrong_entry(class, config) or wrong_architecture(class, config)
+  local settings
   if not problem then settings, problem = settings_of(class, config) end
   if problem then lib.deny("%s: %s", path, problem) end
-  return class, settings
+  local left_out = config_entries.left_out(class, kind, given)
+  if left_out then
+    lib.warn_once(("%s: entries that transformers' %s does not read, and so are not used: %s")
+                  :format(path, kind, left_out))
+  end
+  return class, settings, config_entries.assumed(class, kind, given)
 end
 
 return M

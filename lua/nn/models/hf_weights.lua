@@ -7,6 +7,7 @@ local lib = require "nn.base.capi"
 local registry = require "nn.models.registry"
 local safetensors = require "nn.io.safetensors"
 local sorted_keys = require("nn.base.tables").sorted_keys
+local tensor = require "nn.core.tensor"
 
 ffi.cdef "int memcmp(const void *a, const void *b, size_t size);"
 
@@ -59,22 +60,57 @@ local function refuse_files(folder)
   lib.deny("'%s' has neither model.safetensors nor model.safetensors.index.json%s", folder, instead)
 end
 
---- open(folder, class) -> the weights in a folder, for a model of a class. Errors: there are none,
---- or an index is wrong.
-function M.open(folder, class)
-  local path, format = find_files(folder), class.hugging_face
-  if not path then refuse_files(folder) end
-  local by_name = path:find "%.json$" and safetensors.open_index(path)
-    or safetensors.open(path).by_name
-  return setmetatable({folder = folder, class = class, format = format, by_name = by_name,
-                       prefix = format.prefix or "", read = {}}, Weights)
-end
-
 -- The entry of a tensor, or nil.
 local function lookup(self, name)
   local by_name, old = self.by_name, self.format.old_name and self.format.old_name(name)
   return by_name[full_name(self.prefix, name)] or by_name[name]
     or old and by_name[full_name(self.prefix, old)]
+end
+
+-- What a wrapper has put before a name that the model expects, such as "_orig_mod." of
+-- torch.compile() or "module." of DataParallel; nil if the files have the name itself, or none that
+-- ends with it.
+local function wrapper_of(self, name)
+  local found
+  for _, wanted in ipairs {full_name(self.prefix, name), full_name("", name)} do
+    if self.by_name[wanted] then return nil end
+    for full in pairs(self.by_name) do
+      local outer = full:sub(1, -#wanted - 1)
+      local fits = full:sub(-#wanted - 1) == "." .. wanted
+      if fits and not (found and #found <= #outer) then found = outer end
+    end
+    if found then return found end
+  end
+end
+
+-- Leaves out a wrapper's prefix that all names have. `wrapper` stays for errors where not all do.
+local function leave_out_wrapper(self, settings)
+  local name = self.format.name("tok.weight", settings)
+  self.wrapper = type(name) == "string" and not lookup(self, name) and wrapper_of(self, name)
+  if not self.wrapper then return end
+  local inner = {}
+  for full, entry in pairs(self.by_name) do
+    if full:sub(1, #self.wrapper) ~= self.wrapper then return end
+    inner[full:sub(#self.wrapper + 1)] = entry
+  end
+  lib.warn_once(("%s: the names of all tensors begin with '%s', which is left out"):format(
+    self.folder, self.wrapper))
+  self.by_name, self.wrapper = inner, nil
+end
+
+--- open(folder, class, settings, assumed) -> the weights in a folder, for a model of a class with
+--- these settings. assumed: {name = default} of the sizes that config.json does not state.
+--- Errors: there are none, or an index is wrong.
+function M.open(folder, class, settings, assumed)
+  local path, format = find_files(folder), class.hugging_face
+  if not path then refuse_files(folder) end
+  local by_name = path:find "%.json$" and safetensors.open_index(path)
+    or safetensors.open(path).by_name
+  local self = setmetatable({folder = folder, class = class, format = format, by_name = by_name,
+                             prefix = format.prefix or "", read = {}, assumed = assumed or {}},
+                            Weights)
+  leave_out_wrapper(self, settings)
+  return self
 end
 
 -- The entry of a copy of a tensor, where the files have only that. An untied head is no copy.
@@ -86,18 +122,59 @@ local function lookup_copy(self, name, settings)
   end
 end
 
+-- "'a' (2,3), 'b' (4) and 7 more": some of these tensors, by name.
+local function listed(entries)
+  local names = sorted_keys(entries)
+  local shown = {}
+  for i = 1, math.min(4, #names) do
+    local entry = entries[names[i]]
+    shown[i] = ("'%s' %s"):format(entry.name, tensor.shape_text(entry.shape))
+  end
+  return table.concat(shown, ", ") .. (#names > 4 and (" and %d more"):format(#names - 4) or "")
+end
+
+local function refuse_missing(self, name, shape, settings)
+  local prefix, why = self.prefix, ""
+  if settings.tied == false and self.format.name("head.weight", settings) == name then
+    why = ", which tie_word_embeddings = false needs"
+  end
+  if self.wrapper then
+    why = why .. ("; it would fit behind the prefix '%s', but not all names have that"):format(
+      self.wrapper)
+  end
+  lib.deny("'%s' has no tensor '%s' %s%s%s; it has %s", self.folder, full_name("", name),
+           tensor.shape_text(shape), prefix == "" and ""
+           or (" (nor with the prefix '%s')"):format(prefix), why, listed(self.by_name))
+end
+
+-- "; vocab_size = 9 is transformers' default, since config.json states none", for those of the
+-- sizes in which two shapes differ that config.json does not state; else "".
+local function note_on_defaults(self, given, expected)
+  local note = ""
+  for _, name in ipairs(sorted_keys(self.assumed)) do
+    local differs = false
+    for i, extent in ipairs(expected) do
+      differs = differs or extent == self.assumed[name] and extent ~= given[i]
+    end
+    if differs then
+      note = ("%s; %s = %d is transformers' default, since config.json states none"):format(
+        note, name, self.assumed[name])
+    end
+  end
+  return note
+end
+
 -- The entry of a tensor that is read, which must have this shape.
 local function find(self, name, shape, settings)
   local entry = lookup(self, name) or lookup_copy(self, name, settings)
-  if not entry then
-    lib.deny("'%s' has no tensor '%s'%s", self.folder, full_name("", name), self.prefix == "" and ""
-             or (" (nor with the prefix '%s')"):format(self.prefix))
-  end
-  local given, expected = table.concat(entry.shape, ","), table.concat(shape, ",")
+    or refuse_missing(self, name, shape, settings)
+  local given, expected = tensor.shape_text(entry.shape), tensor.shape_text(shape)
   if given ~= expected then
-    lib.deny("%s: '%s' is (%s); config.json implies (%s)", entry.file.path, entry.name, given,
-             expected)
+    lib.deny("%s: '%s' is %s; config.json implies %s%s", entry.file.path, entry.name, given,
+             expected, note_on_defaults(self, entry.shape, shape))
   end
+  local problem = safetensors.problem(entry)
+  if problem then lib.deny("%s: '%s' %s", entry.file.path, entry.name, problem) end
   self.read[name] = entry
   return entry
 end
@@ -152,7 +229,7 @@ function M.settle_tie(folder, class, settings, weights)
   local is_tied = settings.tied
   if is_tied == nil then is_tied = field and field.default end
   if not (field and is_tied and find_files(folder)) then return end
-  weights = weights or M.open(folder, class)
+  weights = weights or M.open(folder, class, settings)
   local function entry_of(path)
     local name = class.hugging_face.name(path, settings)
     return type(name) == "string" and lookup(weights, name)
@@ -191,17 +268,15 @@ function Weights:check_all_read()
     local has_prefix = full:sub(1, #self.prefix) == self.prefix
     local name = has_prefix and full:sub(#self.prefix + 1) or full
     if not is_read[entry] and not is_unused(self, name) and not is_copy(self, entry, name) then
-      unread[#unread + 1] = full
+      unread[full] = entry
     end
   end
-  if #unread == 0 then return end
-  table.sort(unread)
-  local shown = "'" .. table.concat(unread, "', '", 1, math.min(4, #unread)) .. "'"
+  local count = #sorted_keys(unread)
+  if count == 0 then return end
   lib.deny("'%s' has %d tensor%s that nnlua's %s with this config.json does not read, so it would "
-           .. "compute something else: %s%s. nn.load_hf(FOLDER, {unread = \"ignore\"}) loads the "
-           .. "rest",
-           self.folder, #unread, #unread == 1 and "" or "s", self.class.class_name, shown,
-           #unread > 4 and (" and %d more"):format(#unread - 4) or "")
+           .. "compute something else: %s. nn.load_hf(FOLDER, {unread = \"ignore\"}) loads the "
+           .. "rest", self.folder, count, count == 1 and "" or "s", self.class.class_name,
+           listed(unread))
 end
 
 return M

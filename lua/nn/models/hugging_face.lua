@@ -22,8 +22,11 @@
 --   fixed             {theirs = value}: values that config.json must have, if it has the entry, for
 --                     the model to compute the same function
 --   entries           {theirs = kind}: other entries that read uses, and that config.json may have:
---                     "text", "boolean", "number", "whole" (at least 0), "texts" or "list"
---   read(config) -> further settings; or nil and the problem with config.json
+--                     "text", "boolean", "number", "whole" (at least 0), "texts", "list" or "any"
+--   aliases           optional {theirs = theirs}: other names of entries, which must be equal
+--   read(config) -> further settings; or nil and the problem with config.json. config has only
+--                     entries named above, with the defaults of transformers where it has none;
+--                     others must be harmless, see config_entries.lua
 --   write(settings) -> further entries of config.json; model_type, if there are several types;
 --                     architectures, if not that of `types`
 local arguments = require "nn.base.arguments"
@@ -94,12 +97,13 @@ local load_options = arguments.names "dropout dtype unread tokenizer"
 --- models/ describes, such as models/gpt2.lua for GPT-2. Weights are copied one by one from the
 --- mapped file to tiles; transposed ones and other dtypes through a temporary copy. `dtype`: that
 --- of the model, f32 or bf16. Where the files have a head of their own, the model has it too, even
---- if tie_word_embeddings is true. model.generation: options for nn.generate, those of temperature,
---- top_k, top_p, repetition_penalty and stop_ids that generation_config.json has (stop_ids also
---- from config.json; temperature 0 if do_sample is false). Errors: missing files or tensors; a
---- config.json that nnlua's model does not support; a generation_config.json with invalid values;
---- tensors that the model would not read, with unread = "ignore" none; a tokenizer that nnlua does
---- not support.
+--- if tie_word_embeddings is true. What config.json does not state has the default of transformers.
+--- model.generation: options for nn.generate as generation_config.json has them: stop_ids (also
+--- from config.json); temperature, top_k, top_p and repetition_penalty, by default those of
+--- transformers, if do_sample is true; else temperature 0 if it has any of them. Errors: missing
+--- files or tensors; a config.json that nnlua's model does not support; a generation_config.json
+--- with invalid values; tensors that the model would not read, with unread = "ignore" none; a
+--- tokenizer that nnlua does not support.
 ---     nn.save_hf("another", model)
 ---     nn.load_hf("another").config.embd  --> 16
 function M.load_hf(folder, options)
@@ -109,8 +113,8 @@ function M.load_hf(folder, options)
   arguments.need(unread == "refuse" or unread == "ignore", "load_hf", "unread", unread,
                  "refuse or ignore is needed")
   if not files.list(folder) then lib.deny("there is no folder '%s'", folder) end
-  local class, settings = hf_config.read(folder)
-  local weights = hf_weights.open(folder, class)
+  local class, settings, assumed = hf_config.read(folder)
+  local weights = hf_weights.open(folder, class, settings, assumed)
   hf_weights.settle_tie(folder, class, settings, weights)
   for _, name in ipairs {"dropout", "dtype"} do
     if options[name] ~= nil then settings[name] = options[name] end
@@ -196,10 +200,9 @@ function M.save_hf(folder, model, tokenizer, options)
   files.make_folder(folder, "the model's folder")
   safetensors.write_shards(folder, "model", entries, {format = "pt"}, limit)
   if tokenizer then tokenizer:save(folder) end
-  files.write(files.join(folder, "config.json"), files.json(config, "") .. "\n")
-  local path = files.join(folder, "generation_config.json")
-  files.remove(path)
-  if generation then files.write(path, generation) end
+  files.write_in(folder, "config.json", files.json(config, "") .. "\n")
+  files.remove(files.join(folder, "generation_config.json"))
+  if generation then files.write_in(folder, "generation_config.json", generation) end
 end
 
 return M

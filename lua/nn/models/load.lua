@@ -22,7 +22,7 @@ local function find_checkpoint(path)
   if path == "" then lib.deny "give model=FOLDER" end
   if not files.list(path) then
     lib.deny("there is no folder '%s'; give a run, a checkpoint, or a Hugging Face folder, such as "
-             .. "that of `huggingface-cli download gpt2 --local-dir gpt2`", path)
+             .. "that of `hf download gpt2 --local-dir gpt2`", path)
   end
   if not files.exists(files.join(path, "state.json")) and #checkpoint.list(path) == 0 then
     if files.exists(files.join(path, "config.json")) then return nil end
@@ -106,6 +106,8 @@ end
 
 -- The model of a checkpoint, in `dtype`, or in its own if that is nil; its vocabulary.
 local function restored(found, dtype)
+  local change = registry.change_of_file(found.state)
+  if change then io.stderr:write(("warning: '%s': %s\n"):format(found.path, change)) end
   local class, settings, words = in_checkpoint(found)
   local model = new_model(class, settings, found.path)
   found:restore_model(model)

@@ -1,5 +1,6 @@
--- Models by name. A model is a file models/NAME.lua, in nnlua's folder or on Lua's path, that
--- returns a class of nn.module. The library itself requires no model. The interface of a model:
+-- Models by name. A model is a file models/NAME.lua that returns a class of nn.module. That of the
+-- user, where lua/start.lua finds it, comes before nnlua's own. The library itself requires no
+-- model. The interface of a model:
 --
 --   Class(settings)          a model; its `config` has all of its settings (also `context` and
 --                            `vocab`), so that Class(model.config) is a model of the same shape
@@ -23,16 +24,19 @@ local arguments = require "nn.base.arguments"
 local compile = require "nn.core.compile"
 local families = require "nn.models.families"
 local files = require "nn.io.files"
+local host = require "nn.host"
 local lib = require "nn.base.capi"
+local script = require "nn.io.script"
+local sha256 = require "nn.io.sha256"
 local suggest = require "nn.base.suggest"
 
 local M = {}
 local FIRST = "gpt2"      -- the model of old files that do not name theirs
 
--- The names of all models, nnlua's own first, as a list and as a set.
+-- The names of all models, those that nnlua has first, as a list and as a set.
 local function names()
   local list, known = {}, {}
-  for folder in package.path:gmatch "([^;]*)%?%.lua" do
+  for folder in (host.root .. "/?.lua;" .. package.path):gmatch "([^;]*)%?%.lua" do
     for _, file in ipairs(files.list(folder .. "models") or {}) do
       local name = file:match "^([%w_]+)%.lua$"
       if name and not known[name] then list[#list + 1], known[name] = name, true end
@@ -41,16 +45,41 @@ local function names()
   return list, known
 end
 
+-- What models/NAME.lua returns. Errors: a file that is not Lua, with the line; those of the file.
+local function required(name)
+  local module = "models." .. name
+  local path = not package.loaded[module] and host.find_module(module)
+  if path then
+    local chunk, problem = script.load(path)
+    if not chunk then lib.deny("%s", problem) end
+  end
+  return require(module)
+end
+
 --- known(name) -> the class of models/NAME.lua, or nil.
 function M.known(name)
   local module, _, known = "models." .. name, names()
-  return (package.loaded[module] or known[name]) and require(module)
+  local class = (package.loaded[module] or known[name]) and required(name)
+  if not class or type(class) == "table" and class.class_name then return class end
+  lib.deny("%s returns %s; end it with `return CLASS`, a class of nn.module",
+           host.find_module(module), type(class) ~= "table" and "no class"
+           or "a table that is no class of nn.module")
+end
+
+-- "; ./models/NAME/init.lua is not looked for: ..." if there is that file, or nil.
+local function advice_on_folder(name)
+  for folder in package.path:gmatch "([^;]*)%?%.lua" do
+    local path = ("%smodels/%s/init.lua"):format(folder, name)
+    if name:find "^[%w_]+$" and files.exists(path) then
+      return ("; %s is not looked for: make it models/%s.lua"):format(path, name)
+    end
+  end
 end
 
 -- What to write instead of a name that is a model_type of transformers: "; it is a type of ...".
 local function advice_on_type(name, list)
   for _, other in ipairs(list) do
-    local good, class = pcall(require, "models." .. other)
+    local good, class = pcall(required, other)
     local described = good and type(class) == "table" and class.hugging_face
     if described and described.types[name] then
       local variant = (described.variants or {})[name]
@@ -64,9 +93,10 @@ end
 --- `path`: the checkpoint that names it, if any.
 function M.find(name, path)
   local list, known = names()
-  return M.known(name)
-    or lib.deny("%sunknown model '%s' in models/%s", path and ("'%s': "):format(path) or "",
-                name, advice_on_type(name, list) or suggest.choices(name, known))
+  local class = M.known(name)
+  if class then return class end
+  lib.deny("%sunknown model '%s' in models/%s", path and ("'%s': "):format(path) or "", name,
+           advice_on_folder(name) or advice_on_type(name, list) or suggest.choices(name, known))
 end
 
 --- name_of(model) -> the name of its class for find(); nil if the class is not in models/.
@@ -74,6 +104,31 @@ function M.name_of(model)
   for module, class in pairs(package.loaded) do
     if class == getmetatable(model) then return module:match "^models%.(.*)$" end
   end
+end
+
+--- file_of(name) -> {path=, sha256=} of the file models/NAME.lua; nil if there is none. path: nil
+--- for a file of nnlua's own, wherever a copy of it is.
+function M.file_of(name)
+  local path = name and host.find_module("models." .. name)
+  if not path then return nil end
+  local text, own = files.read(path), files.join(host.root, ("models/%s.lua"):format(name))
+  local is_own = files.exists(own) and files.read(own) == text
+  return {path = not is_own and files.real_path(path) or nil, sha256 = sha256(text)}
+end
+
+--- described(file, name) -> "/home/me/models/gpt2.lua (sha256 ...)", of a result of file_of(name).
+function M.described(file, name)
+  return ("%s (sha256 %s)"):format(file.path or ("nnlua's own models/%s.lua"):format(name),
+                                   file.sha256)
+end
+
+--- change_of_file(state) -> what to say if models/NAME.lua is not the file with which the
+--- checkpoint with this state was made, else nil.
+function M.change_of_file(state)
+  local before, now = state.model_file, M.file_of(state.model)
+  if not before or not now or before.sha256 == now.sha256 then return nil end
+  return ("the model of the checkpoint was defined by %s; now %s defines it"):format(
+    M.described(before, state.model), M.described(now, state.model))
 end
 
 --- saved(name, path) -> the class named in the checkpoint `path`. Errors: as find(); the name "".
@@ -115,14 +170,16 @@ function M.of_type(config, path)
   end
   local list, known = names()
   if known[model_type] then table.insert(list, 1, model_type) end
-  local types = {}
+  local types, failed = {}, nil
   for _, name in ipairs(list) do
-    local good, class = pcall(require, "models." .. name)
+    local good, class = pcall(required, name)
     if not good and name == model_type then error(class, 0) end
+    if not good then failed = failed or class end
     local described = good and type(class) == "table" and class.hugging_face
     if described and described.types[model_type] then return class end
     for name_of_type in pairs(described and described.types or {}) do types[name_of_type] = true end
   end
+  if failed then error(failed, 0) end               -- it may be that of this type
   refuse_type(config, path, types)
 end
 

@@ -18,6 +18,8 @@ local file = schema.fields {bytes = schema.whole(), crc32 = schema.whole(0, 2 ^ 
 -- that saved it; those who restore them check them.
 local check = schema.fields {
   step = schema.whole(), files = schema.map(names, file), model = schema.optional(schema.text),
+  model_file = schema.optional(schema.fields {sha256 = schema.text,
+                                              path = schema.optional(schema.text)}),
   random = schema.fields {seed = schema.whole(), counter = schema.whole()},
   best = schema.optional(schema.fields {step = schema.whole(),
                                         val_loss = schema.optional(schema.number)}),

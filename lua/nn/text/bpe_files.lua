@@ -87,7 +87,8 @@ local NAMES = {"tokenizer.json", "vocabulary.json", "vocab.json", "merges.txt", 
 
 -- The texts of the tokenizer's files by name.
 local function contents(self)
-  local out, config = {["chat_template.jinja"] = self.template_source}, nil
+  local out, config = {["chat_template.jinja"] = self.template_source,
+                       ["special_tokens_map.json"] = self.map_source}, nil
   if self.model_file then
     sentencepiece.add_files(self, out)
   else
@@ -110,7 +111,7 @@ function Tokenizer:save(folder)
   local order = tables.sorted_keys(texts)
   if texts["tokenizer.json"] then table.insert(order, 1, "tokenizer.json") end  -- read first
   for i, name in ipairs(order) do
-    if i == 1 or name ~= order[1] then files.write(files.join(folder, name), texts[name]) end
+    if i == 1 or name ~= order[1] then files.write_in(folder, name, texts[name]) end
   end
   for _, name in ipairs(NAMES) do                                -- of another tokenizer
     if not texts[name] then files.remove(files.join(folder, name)) end
@@ -122,7 +123,7 @@ end
 function Tokenizer:state()
   if self.model_file then return sentencepiece.state(self) end
   return {kind = self.kind, json = self:json(), config = self.config_source,
-          chat_template = self.template_source}
+          chat_template = self.template_source, map = self.map_source}
 end
 
 -- ### Reading
@@ -157,7 +158,12 @@ function M.from_two_files(vocab_path, merges_path)
       added[#added + 1] = {content = name, id = id}
     end
   end
-  for _, token in ipairs(added) do token.special = true end
+  for _, token in ipairs(added) do
+    token.special = true
+    token.single_word, token.lstrip, token.rstrip, token.normalized = false, false, false, false
+  end
+  local function id_of(token) return tonumber(token.id) or 0 end
+  table.sort(added, function(a, b) return id_of(a) < id_of(b) end)
   return reader.from_json({added_tokens = added, pre_tokenizer = BYTES, decoder = BYTES,
                            model = {type = "BPE", vocab = vocab, merges = list}}, vocab_path)
 end

@@ -10,6 +10,7 @@ local byte_names = require "nn.text.byte_names"
 local files = require "nn.io.files"
 local heap = require "nn.base.heap"
 local lib = require "nn.base.capi"
+local signatures = require "nn.io.signatures"
 local native = require "nn.text.native"
 require "nn.text.bpe_files"     -- adds save() to tokenizers
 
@@ -218,7 +219,9 @@ function M.train_tokenizer(text, options)
   else
     for _, path in ipairs(text.files) do
       local map = files.map(path)
-      count_pieces(splitter, map.data, map.size, counts)
+      signatures.need_text(path, map.data, map.size)
+      local mark = signatures.mark_size(map.data, map.size)
+      count_pieces(splitter, map.data + mark, map.size - mark, counts)
       files.check(map)
       files.unmap(map)
     end

@@ -6,21 +6,9 @@ local json = require "nn.io.json"
 local lib = require "nn.base.capi"
 local ordered = require "nn.io.ordered"
 local tables = require "nn.base.tables"
+local token_names = require "nn.text.token_names"
 
 local M = {}
-local token_names = {"bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token",
-                     "mask_token"}
-
--- The texts of the special tokens that tokenizer_config.json names, such as {bos_token = "<s>"}.
-local function token_texts(config)
-  local texts = {}
-  for _, name in ipairs(token_names) do
-    local value = config[name]
-    if type(value) == "table" then value = value.content end
-    texts[name] = type(value) == "string" and value or nil
-  end
-  return texts
-end
 
 -- The templates in tokenizer_config.json by name: a text, or a list of {name=, template=}.
 local function templates_in(config, path)
@@ -38,23 +26,26 @@ local function templates_in(config, path)
   return out
 end
 
---- configure(tokenizer, config, template, path, texts) -> tokenizer with the settings of a
---- tokenizer_config.json and a chat_template.jinja (texts, or nil). path: of the first, for errors;
---- texts: of the special tokens by name, nil: those that the first file names.
-function M.configure(tokenizer, config, template, path, texts)
+--- configure(tokenizer, config, template, path, texts, map) -> tokenizer with the settings of a
+--- tokenizer_config.json, a chat_template.jinja and a special_tokens_map.json (map), each a text or
+--- nil; and these settings. path: of the first, for errors; texts: of the special tokens by name,
+--- nil: those that the files name.
+function M.configure(tokenizer, config, template, path, texts, map)
   tokenizer.config_source, tokenizer.template_source = config, template
-  local parsed = config and json.object(config, path) or {}
-  texts = texts or token_texts(parsed)
+  tokenizer.map_source = map
+  local parsed = token_names.settings(config, map, path)
+  texts = texts or token_names.texts(parsed)
   tokenizer.token_texts, tokenizer.chat_templates = texts, templates_in(parsed, path)
   if template then tokenizer.chat_templates.default = template end
   local ids = {}
   for i, symbol in ipairs(tokenizer.symbols) do ids[symbol] = ids[symbol] or i - 1 end
   for name, id in pairs(tokenizer.special) do ids[name] = id end
+  ids[false] = nil                                       -- an id without a token
   for _, name in ipairs {"bos", "eos", "pad", "unk"} do
     local text = texts[name .. "_token"]
     tokenizer[name] = text and ids[text] or nil
   end
-  return tokenizer
+  return tokenizer, parsed
 end
 
 -- The template of a name; without one, "tool_use" where there are tools, else "default".
@@ -117,13 +108,13 @@ local chat_options = arguments.names "generate tools documents template values"
 --- the model's answer begins. tools, documents: lists of tables. template: the name of a template;
 --- by default "tool_use" if there is one and tools are given, else "default". values: further
 --- variables of the template, such as enable_thinking. The text contains special tokens: encode it
---- with tokenizer:ids(text, {special = true}). The content of messages may contain the texts of
---- special tokens too, so check that of untrusted users. Templates write tables as JSON or as
---- Python does. Lua tables have no order: their names are written in alphabetical order, and an
---- empty table as {}. nn.from_json gives tables that keep the order of a JSON text, so tools should
---- come from it. The template is in the language Jinja, of which nnlua knows most of what chat
---- templates use. Errors: no template; a template that uses anything else, with its line; a
---- conversation that the template refuses.
+--- with tokenizer:ids(text, {special = true, add_special = false}). The content of messages may
+--- contain the texts of special tokens too, so check that of untrusted users. Templates write
+--- tables as JSON or as Python does. Lua tables have no order: their names are written in
+--- alphabetical order, and an empty table as {}. nn.from_json gives tables that keep the order of a
+--- JSON text, so tools should come from it. The template is in the language Jinja, of which nnlua
+--- knows most of what chat templates use. Errors: no template; a template that uses anything else,
+--- with its line; a conversation that the template refuses.
 ---     local words = nn.train_tokenizer("to be or not to be", {size = 258})
 ---     words.chat_templates = {default = "{{ messages[0].role }}: {{ messages[0].content }}"}
 ---     words:chat{{role = "user", content = "hello"}}  --> "user: hello"

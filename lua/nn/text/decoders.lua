@@ -1,6 +1,7 @@
 -- From tokens back to text: the decoders of tokenizer.json. The text of a token depends only on the
 -- token and on whether it is the first, so that a text can be decoded while it grows. Where the
 -- library tokenizers writes U+FFFD for bytes that are not UTF-8, they stay as they are.
+local json_steps = require "nn.text.steps"
 local lib = require "nn.base.capi"
 
 local M = {}
@@ -40,6 +41,7 @@ end
 
 function makers.WordPiece(step, need)
   need(type(step.prefix) == "string", "prefix")
+  need(type(step.cleanup) == "boolean", "cleanup = true or false")
   return function(text, first)
     if not first then
       text = starts(text, step.prefix) and text:sub(#step.prefix + 1) or " " .. text
@@ -81,14 +83,15 @@ local function check_strip(step, is_fused, need)
   need(not is_fused or step.stop == 0, "stop = 0 behind Fuse")
 end
 
---- new(steps, path) -> decoder. steps: the decoders of a tokenizer.json in their order; none:
---- tokens are joined by spaces. Errors, with `path`: a decoder or a setting that is not supported.
-function M.new(steps, path)
-  local decoder, fused = {steps = {}, join = #steps == 0 and " " or ""}, false
+--- new(steps, path, given) -> decoder. steps: the decoders of a tokenizer.json in their order;
+--- none: tokens are joined by spaces, unless an empty list is `given`. Errors, with `path`: a
+--- decoder or a setting that is not supported.
+function M.new(steps, path, given)
+  local decoder, fused = {steps = {}, join = #steps == 0 and not given and " " or ""}, false
   for i, step in ipairs(steps) do
     local maker = makers[step.type]
     if not maker then
-      lib.deny("%s: the decoder '%s' is not supported", path, tostring(step.type))
+      lib.deny("%s: the decoder '%s' is not supported", path, json_steps.shown(step.type))
     end
     local function need(good, what)
       if not good then lib.deny("%s: the decoder %s needs %s", path, step.type, what) end

@@ -22,13 +22,27 @@ end
 
 -- ### Encoding
 
+-- The ids of bytes. What the library tokenizers drops without a word is dropped with a warning.
+local function encoded(self, p, size, special)
+  local ids, count = native.encode(self.ref, p, size, special, self.id_type)
+  local dropped = not self.has_warned and native.dropped(self.ref)
+  if dropped then
+    self.has_warned = true
+    local function hex(c) return ("\\x%02X"):format(c:byte()) end
+    lib.warn_once(("%s: a text has '%s', for which the vocabulary has no token; such characters "
+                   .. "are left out, as by the library tokenizers"):format(
+      self.path or "the tokenizer", (dropped:gsub("[%c\128-\255]", hex))))
+  end
+  return ids, count
+end
+
 --- tokenizer:encode_bytes(p, size) -> array, count: the ids of the bytes p[0 .. size - 1], an array
 --- of tokenizer.id_type. Special tokens are plain text here.
 ---     local tokenizer, ffi = nn.train_tokenizer("aaaa", {size = 258}), require "ffi"
 ---     local ids, count = tokenizer:encode_bytes(ffi.cast("const char *", "aa"), 2)
 ---     count  --> 1
 function Tokenizer:encode_bytes(p, size)
-  return native.encode(self.ref, ffi.cast("const char *", p), size, false, self.id_type)
+  return encoded(self, ffi.cast("const char *", p), size, false)
 end
 
 -- The ids of the texts A and B with those that the template adds; and the type of every id.
@@ -73,22 +87,28 @@ function Tokenizer:encode(text, _, options)
   arguments.need(second == nil or type(second) == "string", "encode", "pair", second,
                  "a string is needed")
   local special = options.special and true or false
-  local ids, count = native.encode(self.ref, text, #text, special, self.id_type)
+  local ids, count = encoded(self, text, #text, special)
   if not options.add_special and not second then return ids, count end
   local a, b = {ids = ids, count = count}, nil
   if second then
     b = {}
-    b.ids, b.count = native.encode(self.ref, second, #second, special, self.id_type)
+    b.ids, b.count = encoded(self, second, #second, special)
   end
   return with_template(self, a, b, options.add_special)
 end
 
---- vocabulary:ids(text), tokenizer:ids(text, options) -> a list of ids. Errors and options: as
---- encode().
+--- vocabulary:ids(text), tokenizer:ids(text, {special=false, add_special=true, pair=nil}) -> a list
+--- of ids, with the tokens that the model expects around a text, such as <s> of Llama or [CLS] and
+--- [SEP] of BERT: those of tokenizer(text) in transformers. Without them, as for a text that
+--- tokenizer:chat() has made or one that continues another: add_special = false. Unlike there, the
+--- text of a special token is ordinary text, unless `special` is true. Errors and options: as
+--- encode(), which adds nothing by default.
 ---     nn.vocabulary("char", "hello"):ids "hell"  --> {1, 0, 2, 2}
 ---     nn.vocabulary("char", "hello"):ids "help"  --> error: ...'p' at byte 3 is not in...
 function Tokenizer:ids(text, options)
-  local array, count = self:encode(text, nil, options)
+  options = arguments.options("ids", options, encode_options)
+  local array, count = self:encode(text, nil, {
+    special = options.special, add_special = options.add_special ~= false, pair = options.pair})
   local list = {}
   for i = 1, count do list[i] = array[i - 1] end
   return list
@@ -99,9 +119,11 @@ end
 local decode_options = arguments.names "special"
 
 --- vocabulary:decode(ids), tokenizer:decode(ids, {special=true}) -> the text of ids, a list or a
---- tensor of one axis. An unknown id becomes <id>. special=false leaves out special tokens.
+--- tensor of one axis. An unknown id becomes <id>. special=false leaves out special tokens. The
+--- second result of nn.generate is no option, so decode(nn.generate(...)) is possible.
 ---     nn.vocabulary("byte"):decode{72, 105, 300}  --> "Hi<300>"
 function Tokenizer:decode(ids, options)
+  if type(options) == "table" and options.reason ~= nil then options = nil end
   options = arguments.options("decode", options, decode_options)
   arguments.need(type(ids) == "table", "decode", "the argument", ids, "a list of ids is needed")
   if tensor.is_tensor(ids) then

@@ -99,14 +99,21 @@ end
 
 --- added:declare(token, id, is_special): token: a text or {content=, special=, lstrip=, ...}; id:
 --- nil for that of the vocabulary, or the next one. Flags of a later call hold, but a token stays
---- special. Errors: an id that contradicts the vocabulary.
+--- special. As in transformers, a new token gets the next id, also where the files state a later
+--- one, with a warning. Errors: an id that contradicts the vocabulary.
 function Added:declare(token, id, is_special)
   if type(token) == "string" then token = {content = token} end
   local text = type(token) == "table" and token.content
   need(type(text) == "string" and text ~= "", self.path, "a special token has no content")
   id = id or self.ids[text] or #self.symbols
-  need(id % 1 == 0 and id >= 0 and id <= #self.symbols and id < encoder.LARGEST, self.path,
-       "the added token '%s' has the id %s; the next one is %d", text, tostring(id), #self.symbols)
+  need(id % 1 == 0 and id >= 0 and id < encoder.LARGEST, self.path,
+       "the added token '%s' has the id %s; a whole number below 2^20 is needed", text,
+       tostring(id))
+  if id > #self.symbols then
+    lib.warn_once(("%s: the added token '%s' has the id %d there, but %d in transformers, which "
+                   .. "counts on from the vocabulary"):format(self.path, text, id, #self.symbols))
+    id = #self.symbols
+  end
   need((self.ids[text] or id) == id, self.path, "the added token '%s' has the id %d, but %d in "
        .. "the vocabulary", text, id, self.ids[text])
   need((self.symbols[id + 1] or text) == text, self.path, "'%s' and '%s' have the id %d", text,

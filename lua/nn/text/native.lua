@@ -94,6 +94,15 @@ function M.encode(ref, p, size, special, id_type)
   return ids, n
 end
 
+local first = ffi.new "char[16]"
+
+--- dropped(ref) -> the first character or byte that encode() left out, since the model has neither
+--- a token for it nor one for unknown text; nil if it has left out nothing.
+function M.dropped(ref)
+  lib.check(C.nn_tokenizer_dropped(ref, first, 16))
+  return first[0] > 0 and ffi.string(first + 1, first[0]) or nil
+end
+
 --- pieces(ref, p, size) -> ends, count: where the pieces of the bytes p[0 .. size - 1] end.
 function M.pieces(ref, p, size)
   local ends = ffi.new("int64_t[?]", math.max(1, size))

@@ -83,7 +83,7 @@ function M.new(step, path, size)
   local template
   for _, one in ipairs(steps.flat(step, "processors", path)) do
     local maker = makers[one.type]
-    if not maker then fail(path, "'%s' is not supported", tostring(one.type)) end
+    if not maker then fail(path, "'%s' is not supported", steps.shown(one.type)) end
     local made = maker(one, path, size)
     if made and template then fail(path, "adds tokens twice") end
     template = made or template

@@ -7,12 +7,21 @@ local M = {}
 --- is_set(value) -> whether a file sets a value: it is not missing, and not null.
 function M.is_set(value) return value ~= nil and type(value) ~= "userdata" end
 
+--- shown(value) -> the text of a value in a JSON file, for errors.
+function M.shown(value)
+  return type(value) == "userdata" and "null" or value == nil and "missing" or tostring(value)
+end
+
+local kinds = {normalizers = "normalizer", pretokenizers = "pre_tokenizer",
+               processors = "post_processor", decoders = "decoder"}
+
 -- The steps in a step of type Sequence, and in those within it, in their order.
 local function flatten(step, key, list, path)
   if not M.is_set(step) then return list end
   if type(step) ~= "table" then
-    lib.deny("%s: a step is %s; an object with a type is needed", path, tostring(step))
+    lib.deny("%s: a step is %s; an object with a type is needed", path, M.shown(step))
   end
+  if not M.is_set(step.type) then lib.deny("%s: a %s has no type", path, kinds[key]) end
   if step.type ~= "Sequence" then
     list[#list + 1] = step
     return list
@@ -32,10 +41,12 @@ local function flags(values)
   return sum
 end
 
--- Whether a setting is true; `default` if the file has none.
-local function truth(step, name, default)
-  if not M.is_set(step[name]) then return default end
-  return step[name] == true
+-- Whether a setting is true; `default`, unless that is nil, if the file has none.
+local function truth(step, need, name, default)
+  local value = step[name]
+  if value == nil then value = default end
+  need(type(value) == "boolean", name .. " = true or false")
+  return value
 end
 
 -- The text of a pattern, and whether it is a regular expression.
@@ -51,8 +62,8 @@ local no_settings = function() return {} end
 local normalizers = {NFC = no_settings, NFD = no_settings, NFKC = no_settings, NFKD = no_settings,
                      Lowercase = no_settings, StripAccents = no_settings, Nmt = no_settings}
 
-function normalizers.Strip(step)
-  return {flags = flags {truth(step, "strip_left", true), truth(step, "strip_right", true)}}
+function normalizers.Strip(step, need)
+  return {flags = flags {truth(step, need, "strip_left"), truth(step, need, "strip_right")}}
 end
 
 function normalizers.Prepend(step, need)
@@ -73,40 +84,46 @@ function normalizers.Precompiled(step, need)
   return {text = map}
 end
 
-function normalizers.BertNormalizer(step)
-  local lower = truth(step, "lowercase", true)
-  return {flags = flags {truth(step, "clean_text", true), truth(step, "handle_chinese_chars", true),
-                         truth(step, "strip_accents", lower), lower}}
+function normalizers.BertNormalizer(step, need)
+  local lower, strip = truth(step, need, "lowercase"), step.strip_accents
+  if not M.is_set(strip) then strip = lower end
+  need(type(strip) == "boolean", "strip_accents = true, false or null")
+  return {flags = flags {truth(step, need, "clean_text"),
+                         truth(step, need, "handle_chinese_chars"), strip, lower}}
 end
 
 local splitters = {BertPreTokenizer = no_settings, Whitespace = no_settings,
                    WhitespaceSplit = no_settings}
 
-function splitters.ByteLevel(step)
-  return {flags = flags {truth(step, "add_prefix_space", true), truth(step, "use_regex", true)}}
+function splitters.ByteLevel(step, need)
+  return {flags = flags {truth(step, need, "add_prefix_space"),
+                         truth(step, need, "use_regex", true)}}
 end
 
 function splitters.Split(step, need)
   local text, is_regex = pattern(step, need)
   need(type(step.behavior) == "string", "behavior")
   return {text = text, content = step.behavior,
-          flags = flags {is_regex, truth(step, "invert", false)}}
+          flags = flags {is_regex, truth(step, need, "invert")}}
 end
 
 function splitters.Metaspace(step, need)
   need(type(step.replacement) == "string", "replacement")
-  local scheme = M.is_set(step.prepend_scheme) and step.prepend_scheme or "always"
-  if step.add_prefix_space == false then scheme = "never" end
+  local scheme = step.prepend_scheme == nil and "always" or step.prepend_scheme
   need(type(scheme) == "string", "prepend_scheme")
-  return {text = step.replacement, content = scheme, flags = flags {truth(step, "split", true)}}
+  need(step.add_prefix_space ~= false or scheme == "never",
+       "prepend_scheme = never, since add_prefix_space is false")
+  return {text = step.replacement, content = scheme,
+          flags = flags {truth(step, need, "split", true)}}
 end
 
-function splitters.Digits(step)
-  return {flags = flags {truth(step, "individual_digits", false)}}
+function splitters.Digits(step, need)
+  return {flags = flags {truth(step, need, "individual_digits")}}
 end
 
-function splitters.Punctuation(step)
-  return {content = M.is_set(step.behavior) and tostring(step.behavior) or "Isolated"}
+function splitters.Punctuation(step, need)
+  need(step.behavior == nil or type(step.behavior) == "string", "behavior")
+  return {content = step.behavior or "Isolated"}
 end
 
 function splitters.CharDelimiterSplit(step, need)
@@ -117,7 +134,7 @@ end
 local function translated(list, makers, what, path, splits)
   local out = {}
   for i, step in ipairs(list) do
-    local name = tostring(step.type)
+    local name = M.shown(step.type)
     local maker = makers[step.type]
     if not maker then lib.deny("%s: the %s '%s' is not supported", path, what, name) end
     out[i] = maker(step, function(good, setting)

@@ -8,6 +8,7 @@ local json = require "nn.io.json"
 local lib = require "nn.base.capi"
 local reader = require "nn.text.reader"
 local sentencepiece = require "nn.text.sentencepiece"
+local token_names = require "nn.text.token_names"
 local vocab_txt = require "nn.text.vocab_txt"
 local vocabulary = require "nn.text.vocabulary"
 
@@ -25,7 +26,7 @@ function M.from_state(state)
   arguments.need(type(state.json) == "string", "vocabulary", "json", state.json,
                  "the text of a tokenizer.json is needed")
   local tokenizer = reader.from_json(json.object(state.json, name), name, state.json)
-  return chat.configure(tokenizer, state.config, state.chat_template, name)
+  return (chat.configure(tokenizer, state.config, state.chat_template, name, nil, state.map))
 end
 
 local function from_characters(path)
@@ -39,14 +40,21 @@ end
 -- A tokenizer.json, with the settings and the chat template beside it.
 local function from_tokenizer_json(file)
   local source = files.read(file)
-  local tokenizer = reader.from_json(json.object(source, file), file, source)
+  local content = json.object(source, file)
+  local tokenizer = reader.from_json(content, file, source)
   local folder = file:match "^(.*)/[^/]*$" or "."
   local function beside(name)
     local path = files.join(folder, name)
     return files.exists(path) and files.read(path) or nil
   end
-  return chat.configure(tokenizer, beside "tokenizer_config.json", beside "chat_template.jinja",
-                        files.join(folder, "tokenizer_config.json"))
+  local _, settings = chat.configure(tokenizer, beside "tokenizer_config.json",
+                                     beside "chat_template.jinja",
+                                     files.join(folder, "tokenizer_config.json"), nil,
+                                     beside "special_tokens_map.json")
+  local added = beside "added_tokens.json"
+  token_names.warn(settings, added and json.object(added, files.join(folder, "added_tokens.json"))
+                   or {}, content.added_tokens or {}, file)
+  return tokenizer
 end
 
 -- Files that hold a vocabulary in a format that nnlua does not read.

@@ -101,7 +101,7 @@ function M.read(folder)
   local texts = folder_settings.texts_of(settings, defaults)
   texts.tokenizer_class = "BertTokenizer"
   local config = folder_settings.completed(settings, texts)
-  return chat.configure(tokenizer, config, settings.texts["chat_template.jinja"], config_path)
+  return (chat.configure(tokenizer, config, settings.texts["chat_template.jinja"], config_path))
 end
 
 return M

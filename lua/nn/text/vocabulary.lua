@@ -81,7 +81,7 @@ function Vocabulary:save(folder)
     return bpe.new(self.symbols, {}, {}, "the byte vocabulary"):save(folder)
   end
   files.make_folder(folder, "the vocabulary's folder")
-  files.write(files.join(folder, "vocabulary.json"), files.json(self:state(), "") .. "\n")
+  files.write_in(folder, "vocabulary.json", files.json(self:state(), "") .. "\n")
   for _, name in ipairs {"tokenizer.json", "vocab.json", "merges.txt"} do
     files.remove(files.join(folder, name))                    -- of another vocabulary
   end

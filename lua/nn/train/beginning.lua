@@ -5,7 +5,9 @@ local command = require "nn.train.command"
 local computer = require "nn.measure.computer"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
+local lib = require "nn.base.capi"
 local metrics = require "nn.train.metrics"
+local registry = require "nn.models.registry"
 local units = require "nn.base.units"
 
 local M = {}
@@ -74,6 +76,23 @@ local function workers_text(cpus, gpus)
                                  ranks > 1 and "each rank with " or "", workers)
 end
 
+--- file_of_model(model) -> {path=, sha256=} of its file models/NAME.lua; nil if that is nnlua's
+--- own. Every rank calls it. Errors: ranks with different files.
+function M.file_of_model(model)
+  local name = registry.name_of(model)
+  local file = registry.file_of(name)
+  local mine = file and file.sha256 or "none"
+  for rank, other in ipairs(cluster.several() and cluster.gather("the file of the model", mine)
+                            or {}) do
+    if other ~= mine then
+      lib.deny("rank %d has another file models/%s.lua than this rank, whose file is %s; all hosts "
+               .. "need the same", rank - 1, name or "NAME",
+               file and registry.described(file, name) or "missing")
+    end
+  end
+  return file and file.path and file or nil
+end
+
 --- begin(run): writes the first event of a run that trains now, and prints its start.
 function M.begin(run)
   local model, data = run.parts.model, run.parts.data
@@ -90,6 +109,13 @@ function M.begin(run)
              processor = computer.processor()["model name"], workers = workers,
              starpu = version:match "StarPU ([^\n]*)", blas = version:match "BLAS ([^\n]*)",
              dtype = run.rate.gflops and run.rate.dtype}})
+  if run.model_file then
+    run:say("the model is defined by " .. registry.described(run.model_file))
+  end
+  local _, limit = engine.host_limits()
+  if not limit:find "^all " then
+    run:say(("%s: %s"):format(units.count(cpus, "CPU worker"), limit))
+  end
   local steps = ("steps %d to %d"):format(run.first, run.cfg.steps)
   if run.first > run.cfg.steps then steps = "no steps left" end
   run:say(("%s parameters, %s, %s, %s: %s"):format(

@@ -1,9 +1,11 @@
 -- What the recipes that train language models share: their settings of the optimizer, the schedule
 -- and the samples, the start from another model, and samples during training.
+local checkpoint = require "nn.models.checkpoint"
 local config = require "nn.io.config"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local generate = require "nn.models.generate"
+local home = require "nn.io.home"
 local lib = require "nn.base.capi"
 local load = require "nn.models.load"
 local optimizers = require "nn.core.optim"
@@ -21,7 +23,7 @@ local field = config.field
 function M.language_fields(defaults)
   return config.override("language_fields", {
     init = field("", "run, checkpoint or Hugging Face folder whose weights, sizes and vocabulary "
-                 .. "the training starts from"),
+                 .. "the training starts from", {path = true}),
     optim = {
       kind = field("adamw", "optimizer; lion needs 3 to 10 times lower rates, and as many times "
                    .. "larger decay", {choices = {"adamw", "adam", "lion"}}),
@@ -95,11 +97,13 @@ function M.schedule(cfg)
                              warmup = s.warmup, steps = cfg.steps}
 end
 
--- The class of the model at a path; nil if it has none, or one of no file in models/.
+-- The class of the model at a path; nil if there is none. Errors: a checkpoint whose model's file
+-- is missing or cannot be loaded; no other class may take its place.
 local function class_at(path)
   local good, problem, _, class = pcall(load.sizes, path)
-  if not good and lib.is_interrupt(problem) then error(problem, 0) end
-  return good and class or nil
+  if good then return class end
+  local is_saved = #checkpoint.list(path) > 0 or files.exists(files.join(path, "state.json"))
+  if is_saved or lib.is_interrupt(problem) then error(problem, 0) end
 end
 
 -- The run or checkpoint that is resumed, or nil. preset: the recipe's default.
@@ -116,12 +120,31 @@ local kinds = {
   encoder_decoder = {"reads a text and writes another one", "recipes/train_span.lua"},
 }
 
--- "T5, which reads a text and writes another one; recipes/train_span.lua trains it"
-local function description_of(class)
+-- The number of classes of the model at a path, if it classifies texts, -1 if it has no head,
+-- else 0.
+local function labels_at(path)
+  local good, model = pcall(load.outline, path)
+  if not good and lib.is_interrupt(model) then error(model, 0) end
+  return good and model.config.labels or 0
+end
+
+-- "T5, which reads a text and writes another one; recipes/train_span.lua trains it". labels: of
+-- the model, as labels_at gives them.
+local function description_of(class, labels)
   local known, name = kinds[class.kind], class.class_name or "an unnamed class"
+  if labels > 0 then
+    return ("%s, which classifies texts there (%d classes); no recipe trains that. A script can: "
+            .. "model(ids, labels) is the loss, with a label for each text"):format(name, labels)
+  end
+  if labels < 0 then
+    return ("%s, which has no head there; no recipe trains that, since without a head there is no "
+            .. "loss"):format(name)
+  end
   if not known then return ("%s, which a recipe of its own trains"):format(name) end
   return ("%s, which %s; %s trains it"):format(name, known[1], known[2])
 end
+
+local of_paths = {init = true, out = true, resume = true}
 
 --- class_of(words, default, preset, kind) -> the class of the model to train, and the words of
 --- the command line without model=NAME: that of model=NAME, else that of the model which is resumed
@@ -132,7 +155,7 @@ function M.class_of(words, default, preset, kind)
   local rest, given = {[0] = words[0]}, {}
   for _, word in ipairs(words) do
     local name, value = word:match "^(%w+)=(.*)$"
-    if name then given[name] = value end
+    if name then given[name] = of_paths[name] and home.expand(value) or value end
     if name ~= "model" then rest[#rest + 1] = word end
   end
   local resumed = resumed_by(given, preset)
@@ -147,9 +170,16 @@ function M.class_of(words, default, preset, kind)
   if class.kind ~= kind then
     lib.fail("this recipe trains a model that %s; %s is %s", kinds[kind][1],
              given.model and "model=" .. given.model or resumed or "init=" .. given.init,
-             description_of(class))
+             description_of(class, not given.model and labels_at(resumed or given.init) or 0))
   end
   return class, rest
+end
+
+--- describe_data(run, data): writes into the first lines of a run what the data is, where the files
+--- do not state it.
+function M.describe_data(run, data)
+  if data.own then run:say "training on nnlua's own sources; data.text=FILE trains on yours" end
+  for _, note in ipairs(data.notes) do run:say(note) end
 end
 
 local of_training = {dropout = true, dtype = true}     -- settings that a new training may change
@@ -159,14 +189,12 @@ local of_training = {dropout = true, dtype = true}     -- settings that a new tr
 --- cfg.model; `words` is preferred. Errors: another class; settings of cfg that conflict.
 function M.start_from(cfg, class, path, words)
   local model, known = load.outline(path)
-  if getmetatable(model) ~= class then
-    lib.fail("this recipe trains %s; init=%s is %s, without model=", class.class_name,
-             cfg.init, description_of(getmetatable(model)))
-  end
-  if (model.config.labels or 0) > 0 then
-    lib.fail("init=%s is %s, which classifies texts (%d classes) there; this recipe trains it to "
-             .. "predict masked tokens. A script can train it: model(ids, labels) is its loss",
-             cfg.init, class.class_name, model.config.labels)
+  local found, labels = getmetatable(model), model.config.labels or 0
+  if found ~= class or labels ~= 0 then
+    lib.fail("this recipe trains %s%s; init=%s is %s%s", class.class_name,
+             labels ~= 0 and class.kind == "encoder" and " to predict masked tokens" or "",
+             cfg.init, description_of(found, labels),
+             labels == 0 and found.kind == class.kind and ", without model=" or "")
   end
   for name, value in pairs(model.config) do
     if not of_training[name] then
@@ -195,6 +223,7 @@ function M.sample(run, model, data, cfg)
   local how, words = cfg.sample, data.vocabulary
   local special = words and words.special or {}
   local first = words and words.bos or special["<|endoftext|>"]      -- precedes documents
+  if first and first >= cfg.model.vocab then first = nil end         -- the model lacks it
   local ids = generate.generate(model, {first or 0}, {tokens = how.tokens, top_k = how.top_k,
                                                       temperature = how.temperature,
                                                       seed = cfg.seed})

@@ -5,6 +5,7 @@ local cluster = require "nn.base.cluster"
 local csv = require "nn.train.csv"
 local curves = require "nn.plot.curves"
 local engine = require "nn.base.engine"
+local file_type = require "nn.io.file_type"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local live = require "nn.train.live"
@@ -55,7 +56,8 @@ function Log:event(name, fields)
   if not cluster.is_first() then return end
   if not self.metrics then
     files.make_folder(self.folder, "the output folder")
-    local file, reason = io.open(files.join(self.folder, "metrics.jsonl"), "a")
+    local path = file_type.replaced(files.join(self.folder, "metrics.jsonl"))
+    local file, reason = io.open(path, "a")
     self.metrics = file or lib.fail("cannot write %s", reason)
   end
   local text = files.json(fields):sub(2)

@@ -30,7 +30,7 @@ function M.memory_fields()
                           .. "does not fit)", {choices = {"auto", "keep", "recompute"}}),
       ram = field("", 'memory of tensors, such as "6GB", if memory.disk is set; empty: memory_gb'),
       disk = field("", "folder for what does not fit into RAM, or several on disks of equal rate, "
-                   .. "such as /nvme0,/nvme1; empty: all must fit"),
+                   .. "such as /nvme0,/nvme1; empty: all must fit", {path = "list"}),
       disk_in_ram = field(false, "allow a folder memory.disk that is in RAM (tmpfs), for tests"),
       disk_rate = field("", 'most bytes per second of each disk, such as "500MB"; empty: no limit'),
       gpu = field("", 'memory of one GPU for compiled steps, such as "20GB"; what does not fit is '

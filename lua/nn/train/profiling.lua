@@ -73,13 +73,14 @@ function RunProfile:end_step(step, early, pause, continue)
   if step < self.first or step > self.last or not is_last then return end
   pause()
   local file = cluster.is_first() and self.file or os.tmpname()
-  local found = profile.finish(file)
-  local text = tostring(found)
-  if cluster.several() then
-    text = text .. "\n" .. rows_of_ranks(self, found)
+  local text = lib.finally(function() if not cluster.is_first() then files.remove(file) end end,
+                           function()
+    local found = profile.finish(file)
+    if not cluster.several() then return tostring(found) end
+    local text = tostring(found) .. "\n" .. rows_of_ranks(self, found)
     trace.gather(file)
-    if not cluster.is_first() then files.remove(file) end
-  end
+    return text
+  end)
   self.last = step
   continue()
   return ("%s\nsteps %d to %d are in %s; open it in https://ui.perfetto.dev"):format(

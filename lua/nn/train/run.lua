@@ -13,6 +13,7 @@ local log = require "nn.train.log"
 local memory = require "nn.train.memory"
 local module = require "nn.core.module"
 local rates = require "nn.train.rate"
+local registry = require "nn.models.registry"
 local run_plan = require "nn.plan.training"
 local run_profile = require "nn.train.profiling"
 local run_settings = require "nn.train.settings"
@@ -93,12 +94,15 @@ function Run:track(parts)
     if not self.checkpoint:restore(parts) then
       self:say("warning: the training data changed since the checkpoint; resuming inexactly")
     end
+    local change = registry.change_of_file(self.checkpoint.state)
+    if change then self:say("warning: " .. change) end
     self.step = self.checkpoint.state.step
     self.first = self.step + 1
     self.saver:resumed(self.checkpoint)
     self:say(("resumed after step %d from %s"):format(self.step, self.checkpoint.path))
   end
-  run_settings.write(self.cfg)
+  self.model_file = beginning.file_of_model(parts.model)
+  run_settings.write(self.cfg, self.model_file)
 end
 
 --- run:plan(build, loader, requirements) -> whether to train. With plan=true it prints the cost of
@@ -361,15 +365,16 @@ function Run:steps()
   end
 end
 
---- run:done{val_loss=...}: ends the run: saves, and writes metrics.csv and the last line of
---- metrics.jsonl, {"event":"done", ...}, with seconds, the time since nn.run; train_seconds, that
---- of the training steps; and tokens_per_s, the mean speed of the steps after the first. Prints the
---- command that trains on.
+--- run:done{val_loss=...} or run:done(): ends the run: saves, and writes metrics.csv and the last
+--- line of metrics.jsonl, {"event":"done", ...}, with seconds, the time since nn.run;
+--- train_seconds, that of the training steps; and tokens_per_s, the mean speed of the steps after
+--- the first. Prints the command that trains on.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model, optim = optim, data = data.train}
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end
 ---     run:done {val_loss = 1}
 function Run:done(values)
+  values = values or {}
   numbers("done", values)
   save(self)                             -- if the loop was left before the last step
   local found, elapsed = validation.of(self, values), engine.now() - self.began

@@ -89,11 +89,14 @@ function M.claim_folder(cfg)
   return out, held
 end
 
---- write(cfg): writes config.json to the folder of a run.
-function M.write(cfg)
+--- write(cfg, model_file): writes config.json to the folder of a run. model_file: of the model,
+--- if it is not nnlua's own.
+function M.write(cfg, model_file)
   if not cluster.is_first() then return end
   files.make_folder(cfg.out, "the output folder")
-  files.write(files.join(cfg.out, "config.json"), files.json(cfg, "") .. "\n")
+  local out = {model_file = model_file}
+  for name, value in pairs(cfg) do out[name] = value end
+  files.write(files.join(cfg.out, "config.json"), files.json(out, "") .. "\n")
 end
 
 --- use_ranks(cfg): sets the shards of nn.cluster by the setting cluster.shards. If that is 0 or, in
@@ -158,10 +161,10 @@ function M.run_fields(defaults)
                     {min = 0, real = true}),
     seed = field(1, "seed of weights, dropout, data order and samples", {min = 0}),
     out = field("", "folder of this run, by default that of the resumed run; empty: runs/PRESET, "
-                .. "then runs/PRESET-2, ..."),
+                .. "then runs/PRESET-2, ...", {path = true}),
     resume = field("none", "none, the folder of a run (its newest checkpoint), a checkpoint, or "
                    .. "auto (the newest checkpoint in out; without one, training begins anew); its "
-                   .. "settings apply unless others are given", {inherits = M.saved}),
+                   .. "settings apply unless others are given", {inherits = M.saved, path = true}),
     save_every = field(500, "steps between checkpoints; 0: only the last", {min = 0}),
     keep = field(2, "number of newest checkpoints to keep", {min = 1}),
     keep_best = field(true, "also keep that with the lowest val_loss, as OUT/best"),
@@ -177,7 +180,8 @@ function M.run_fields(defaults)
     verify = field(0, "instead of training, train so many steps of as many layers as fit into "
                    .. "memory.ram, with memory.disk and without, and compare all bits; 0: train",
                    {min = 0}),
-    profile = field("", "profile some steps: true (trace in OUT/trace.json) or a file"),
+    profile = field("", "profile some steps: true (trace in OUT/trace.json) or a file",
+                    {path = true}),
     profile_steps = field("", "steps to profile, such as 10-12; empty: 4 to 6"),
     cluster = {shards = field(0, "parts of a batch that several ranks share; the number alone "
                               .. "decides the order of sums; 0: one per rank", {min = 0}),

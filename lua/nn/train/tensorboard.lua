@@ -3,6 +3,7 @@
 local bit = require "bit"
 local computer = require "nn.measure.computer"
 local ffi = require "ffi"
+local file_type = require "nn.io.file_type"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local tables = require "nn.base.tables"
@@ -89,7 +90,7 @@ Writer.__index = Writer
 function M.new(folder, step, time)
   local path = files.join(folder, ("events.out.tfevents.%010d.%s.%d"):format(
     time, computer.name():gsub("[^%w.-]", "_"), step))
-  local file, reason = io.open(path, "ab")
+  local file, reason = io.open(file_type.replaced(path), "ab")
   if not file then lib.fail("cannot write %s", reason) end
   local self = setmetatable({file = file}, Writer)
   self:write(time, 0, M.version())

@@ -1,13 +1,17 @@
 -- The setting verify=K of nn.run: checks that a training whose tensors do not all fit into RAM gets
 -- the same bits as one with enough. It trains K steps with fewer layers, so that they fit into
 -- memory.ram: once with memory.disk, in the share of the memory which the whole model has, and once
--- without. Batch, microbatches, dropout, dtype and optimizer are those of the recipe.
+-- without. Batch, microbatches, dropout, dtype and optimizer are those of the recipe. After every
+-- second step, beginning with the first, it computes a validation loss and a sample, because their
+-- programs use the memory of the step's tensors.
 local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
 local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
+local evaluate = require "nn.models.evaluate"
 local ffi = require "ffi"
 local files = require "nn.io.files"
+local generate = require "nn.models.generate"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
 local memory = require "nn.train.memory"
@@ -27,6 +31,7 @@ local LEAST = 2                  -- layers that are trained if these fit: one ha
 local FILLED = 0.9               -- most of the available RAM that a plan without a disk may take
 local QUIET = 1                  -- least seconds between lines of progress
 local CHUNK = 2 ^ 16             -- elements that are compared as numbers at once
+local TOKENS = 4                 -- of a sample
 
 --- need(cfg): raises an error if the setting verify cannot work with the other settings.
 function M.need(cfg)
@@ -110,7 +115,21 @@ local function progress_of(run, first)
   end
 end
 
--- Trains -> model, optimizer and the loss and gradient norm of each step. where: for progress.
+-- What other programs compute after a step: the validation loss of a batch, if the loader gives its
+-- data in order, and a sample of a model that generates, with every bit of its probabilities.
+local function between_steps(model, loader, step)
+  local out = {}
+  if loader.windows then out.validation = evaluate.evaluate(model, loader, 1) end
+  if model.kind == "decoder" or model.kind == "encoder_decoder" then
+    local ids, info = generate.generate(model, {0}, {tokens = TOKENS, seed = step, logprobs = true})
+    for i, logprob in ipairs(info.logprobs) do info.logprobs[i] = ("%.17g"):format(logprob) end
+    out.sample = ("%s (%s)"):format(table.concat(ids, " "), table.concat(info.logprobs, " "))
+  end
+  return out
+end
+
+-- Trains -> model, optimizer and the results of each step: its loss and gradient norm, and what
+-- between_steps() returned after it. where: for progress.
 local function train(run, where, build, loader)
   local cfg, results, pending = run.cfg, {}, {}
   local progress, start = progress_of(run, "training " .. where), loader:state()
@@ -125,9 +144,12 @@ local function train(run, where, build, loader)
   for n = 1, cfg.verify do
     optim.lr = rate / n          -- an update that runs in the next step must use its own
     pending[#pending + 1] = {step(loader:batch())}
-    if #pending > LAG then read() end
+    local ends_row = n % 2 == 1 or n == cfg.verify
+    while #pending > (ends_row and 0 or LAG) do read() end
+    for name, value in pairs(n % 2 == 1 and between_steps(model, loader, n) or {}) do
+      results[n][name] = value
+    end
   end
-  while #pending > 0 do read() end
   loader:set_state(start)
   return model, optim, results
 end
@@ -212,15 +234,19 @@ local function losses(results)
   return table.concat(texts, " ")
 end
 
--- The first step whose loss or gradient norm differs, or nil.
+local named = {{"loss", "loss of"}, {"norm", "gradient norm of"},
+               {"validation", "validation loss after"}, {"sample", "sample after"}}
+
+-- The first result of a step that differs, as text, or nil.
 local function first_other(results, expected)
+  local function text(value)
+    return type(value) == "number" and files.number_text(value) or tostring(value)
+  end
   for i, result in ipairs(results) do
-    for _, name in ipairs {"loss", "norm"} do
-      local a, b = result[name], expected[i][name]
+    for _, name in ipairs(named) do
+      local a, b = result[name[1]], expected[i][name[1]]
       if a ~= b and not (a ~= a and b ~= b) then
-        return ("the %s of step %d is %s, in RAM %s"):format(
-          name == "norm" and "gradient norm" or name, i, files.number_text(a),
-          files.number_text(b))
+        return ("the %s step %d is %s, in RAM %s"):format(name[2], i, text(a), text(b))
       end
     end
   end
@@ -277,8 +303,8 @@ local function train_both(run, build, loader, all, wanted, most)
   local differ, path, found = compare(run, list, file)
   judge(differ, path, found, first_other(results, expected), list)
   return ("verified: %s of %d of %d layers (%s of weights and moments) in %s of RAM equal the "
-          .. "same steps without memory.disk bit for bit: %d tensors, losses %s; %s read and %s "
-          .. "written"):format(
+          .. "same steps without memory.disk bit for bit: %d tensors, losses %s, and what "
+          .. "other programs between them compute; %s read and %s written"):format(
     units.count(cfg.verify, "step"), cfg.model.layers, all, units.bytes(plan.state),
     units.bytes(used), #list, losses(results), units.bytes(disk.read - before.read),
     units.bytes(disk.written - before.written))

@@ -69,6 +69,16 @@ cudaError_t cudaGetDeviceCount(int* count) {
     *count = settings().gpus;
     return failed(*count ? cudaSuccess : cudaErrorNoDevice);
 }
+cudaError_t cudaDriverGetVersion(int* version) {
+    CALL;
+    *version = settings().driver;
+    return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+    CALL;
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
 cudaError_t cudaSetDevice(int device) {
     CALL;
     if (device < 0 || device >= settings().gpus) return failed(cudaErrorInvalidDevice);
@@ -297,6 +307,7 @@ const char* cudaGetErrorString(cudaError_t error) {
         case cudaErrorInvalidValue: return "invalid argument";
         case cudaErrorMemoryAllocation: return "out of memory";
         case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+        case cudaErrorInitializationError: return "initialization error";
         case cudaErrorInvalidDevice: return "invalid device ordinal";
         case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
         case cudaErrorLaunchFailure: return "unspecified launch failure";

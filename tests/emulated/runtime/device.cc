@@ -61,6 +61,8 @@ void read_word(const std::string& word, Settings& s) {
         s.measured_us = double(number);
     else if (name == "instant")
         s.instant = number != 0;
+    else if (name == "driver")
+        s.driver = int(number);
     else
         refuse(word);
 }

@@ -11,6 +11,8 @@
 //   measured=US     microseconds of a kernel outside tasks, which is not computed; by default 500
 //   instant=1       kernels compute nothing and streams do not queue, so only the time of the
 //                   program itself remains. Results are undefined
+//   driver=N        the version of CUDA that the driver supports, such as 12040 for 12.4; 0: no
+//                   driver; by default that of the run time
 //   report=FILE     at the end, one line "name count" per function, device and link
 #pragma once
 #include <cuda_runtime_api.h>
@@ -40,6 +42,7 @@ struct Settings {
     cudaError_t failure = cudaErrorLaunchFailure;
     double measured_us = 500;
     bool instant = false;
+    int driver = CUDART_VERSION;
     std::string report;
 };
 const Settings& settings();

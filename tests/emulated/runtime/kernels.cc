@@ -3,7 +3,8 @@
 // that is between a task and its kernel is the program's own. Nothing in the program knows of this.
 #include <starpu.h>
 
-#include <cstdio>
+#include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -31,23 +32,31 @@ struct Launch {
     nn::Fault* fault;
     int device;
     bool is_measured;
+    std::string text;  // for wrong data, as the launch has written it to `fault`
 
     bool has_own_operands() const {
         for (void* operand : operands)
             if (operand && device_of(operand, 1) != device) return false;
         return true;
     }
-    void compute() const {
+    // Only now the text is known that a launch on a GPU writes. So it replaces what this launch has
+    // written, and nothing else: a graph that starts again finds the text as the host has left it.
+    void report(const std::string& error) {
+        if (text == fault->format) {
+            text.clear();
+            for (char c : error) text += c == '%' ? "%%" : std::string(1, c);
+            text.resize(std::min(text.size(), sizeof fault->format - 1));
+            std::strcpy(fault->format, text.c_str());
+        }
+        fault->failed = 1;
+    }
+    void compute() {
         std::string error;
         const nn::KernelCall call{operands.data(), params.data(), dtype, nullptr, &error};
         kernel->on(nn::Device::cpu)(call);
-        if (error.empty()) return;
-        std::string format;
-        for (char c : error) format += c == '%' ? "%%" : std::string(1, c);
-        std::snprintf(fault->format, sizeof fault->format, "%s", format.c_str());
-        fault->failed = 1;
+        if (!error.empty()) report(error);
     }
-    void run() const {
+    void run() {
         count_kernel(device);
         if (is_measured)
             std::this_thread::sleep_for(
@@ -76,7 +85,9 @@ void start(const nn::Kernel& kernel, const nn::KernelCall& call) {
                                         call.dtype,
                                         call.fault,
                                         call.gpu->device,
-                                        measures()});
+                                        measures(),
+                                        kernel.name + " has found wrong data"});
+    std::strcpy(call.fault->format, launch->text.c_str());
     cudaError_t status = start_kernel(static_cast<cudaStream_t>(call.stream), kernel.name.c_str(),
                                       [launch] { launch->run(); });
     if (nn::take_failure()) status = cudaErrorLaunchFailure;

@@ -62,23 +62,23 @@ end
 
 -- ### safetensors
 
-local sizes = {F32 = 4, F64 = 8, BF16 = 2, I32 = 4, I64 = 8, U8 = 1, BOOL = 1, F16 = 2, I8 = 1,
-               I16 = 2, U16 = 2, U32 = 4, U64 = 8, F8_E4M3 = 1, F8_E5M2 = 1}
+local sizes = {F32 = 4, F64 = 8, BF16 = 2, I32 = 4, I64 = 8, U8 = 1, BOOL = 1, F16 = 2}
 
 -- Checks that an open file is what its header describes, and that every byte can be read.
 local function check_safetensors(path, make_tensors)
   local file = safetensors.open(path)
   local size, room = file.map.size, 0
   for _, entry in ipairs(file.entries) do
-    local bytes = sizes[entry.dtype]
+    local unread, bytes = safetensors.problem(entry), sizes[entry.dtype] or 0
     for _, extent in ipairs(entry.shape) do bytes = bytes * extent end
+    if unread then bytes = entry.bytes end
     local first = file:data(entry.name) - file.map.data
     if bytes ~= entry.bytes or first < 8 or first + bytes > size then
       error("what is read lies outside of " .. entry.name)
     end
     room = room + bytes
     files.crc32(file:data(entry.name), entry.bytes)
-    if make_tensors then
+    if make_tensors and not unread then
       local x = file:tensor(entry.name)
       if x:bytes() ~= entry.bytes then error("another size: " .. entry.name) end
       if ffi.string(x:host(), x:bytes()) ~= ffi.string(file:data(entry.name), entry.bytes) then
@@ -193,7 +193,7 @@ end
 local texts = {"the other then", "\0\255\226\130 \n", "<|endoftext|> \195\164 \226\150\129"}
 
 -- Checks that a loaded tokenizer gives ids of its vocabulary, and decodes them; `restores`: to the
--- same text.
+-- same text, or it warned of characters that it drops.
 local function check_tokenizer(path, restores)
   local tokenizer = nn.tokenizer(path)
   for _, text in ipairs(texts) do
@@ -202,7 +202,9 @@ local function check_tokenizer(path, restores)
       if id < 0 or id >= tokenizer.size then error("an id of " .. id) end
     end
     local back = tokenizer:decode(ids)
-    if restores and back ~= text then error "another text came back" end
+    if restores and back ~= text and not tokenizer.has_warned then
+      error "another text came back"
+    end
   end
 end
 

@@ -166,6 +166,40 @@ case("200 truncated and changed files are read or refused", function()
   t.check(refused >= 100, refused .. " of 200 were refused")
 end)
 
+-- A progressive grey JPEG of 8192 x 8192 pixels, whose scans of 62 bytes say that nothing changes.
+-- Each makes libjpeg visit all pixels.
+local function many_scans(scans)
+  local function segment(marker, bytes)
+    local size = #bytes + 2
+    return "\255" .. marker .. string.char(math.floor(size / 256), size % 256) .. bytes
+  end
+  local codes = "\1" .. ("\0"):rep(15) .. "\224"       -- code "0": a run of 2^14 blocks and more
+  local runs = {}
+  for i = 1, 33 do runs[i] = "0" .. ("1"):rep(14) end  -- 33 x 32767 blocks are more than 2^20
+  local bits = table.concat(runs) .. ("1"):rep(7)
+  local data = bits:sub(1, #bits - #bits % 8):gsub("%d%d%d%d%d%d%d%d", function(byte)
+    return byte == "11111111" and "\255\0" or string.char(tonumber(byte, 2))
+  end)
+  local scan = segment("\218", "\1\1\0\1\63\0") .. data
+  return "\255\216" .. segment("\219", "\0" .. ("\1"):rep(64))
+    .. segment("\194", "\8\32\0\32\0\1\1\17\0") .. segment("\196", "\16" .. codes)
+    .. scan:rep(scans) .. "\255\217"
+end
+
+case("a JPEG whose scans would take minutes is refused, and Ctrl-C ends a long one", function()
+  local path = write("scans.jpg", many_scans(180))
+  t.fails(function() nn.read_image(path, {size = {8, 8}}) end,
+          "16 scans of 8192 x 8192 pixels take too long, and it has more")
+  write("scans.jpg", many_scans(15))
+  local status, output = t.shell(([[
+    timeout -k 1 60 $NNLUA -e 'io.write("begins\n") io.flush()
+      for _ = 1, 1e9 do nn.read_image("%s", {size = {8, 8}}) end' > '%s/out' 2>&1 &
+    until grep -q begins '%s/out'; do sleep 0.05; done
+    sleep 0.3; kill -INT $!; wait $!; echo "status $?"; cat '%s/out']]):format(
+    path, folder, folder, folder))
+  t.check(status == 0 and output:find "status 130" and output:find "interrupted", output)
+end)
+
 case("an image with more pixels than the limit is refused before memory is taken", function()
   local png = files.read(golden .. "rgb.png")
   local header = png:sub(13, 16) .. "\0\0\64\0\0\0\64\0" .. png:sub(25, 29)     -- 16384 x 16384

@@ -281,7 +281,8 @@ local function fail_call(what, gpus, words, gpu_words)
   t.check(status == 0 or status == 1, ("status %d, %s"):format(status, what))
   t.check(output == expected(words):sub(1, #output), "wrong values, " .. what)
   if status == 0 then
-    t.check(output == expected(words) and errors == "", what)
+    local on_cpu = errors:find "^nnlua: warning: no GPU is used[^\n]+\n$"
+    t.check(output == expected(words) and (errors == "" or on_cpu), what)
   else
     t.check(errors:find "^nnlua: [^\n]+\n$", "not one line, " .. what)
     t.check(errors:find "unspecified launch failure" or errors:find "no memory"
@@ -304,7 +305,8 @@ case("a failing call of CUDA ends a run with one error and no wrong value", func
   end
   failed = failed + fail_call("kernel:" .. math.random(700))
   failed = failed + fail_call "cudaEventQuery:1"
-  t.check(failed >= 2, failed .. " runs failed")
+  failed = failed + fail_call "cudaGetDeviceProperties:2"  -- the memory of one GPU is not known
+  t.check(failed >= 3, failed .. " runs failed")
 end)
 
 case("a failing copy between RAM and the GPU ends a planned run with one error", function()

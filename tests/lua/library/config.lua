@@ -145,4 +145,60 @@ t.case("every setting has a meaning", function()
   t.same(#config.settings(nn.config({nn.run_fields {steps = 7}}, {})) > 10, true)
 end)
 
+t.case("~ at the start of a setting that is a path is the home folder, as in a shell", function()
+  local home = os.getenv "HOME"
+  local function paths(...)
+    return nn.config({out = nn.field("~/default", "folder", {path = true}),
+                      disks = nn.field("", "folders", {path = "list"}),
+                      text = nn.field("", "no path")}, {...})
+  end
+  if not home or home == "" then t.skip "HOME is not set" end
+  home = home:gsub("(.)/+$", "%1")
+  t.same(paths().out, (home == "/" and "" or home) .. "/default")
+  t.same(paths("out=~").out, home)
+  for given, expected in pairs {["~/a/~b"] = home .. "/a/~b", ["./~"] = "./~", ["a~"] = "a~",
+                                ["/~/x"] = "/~/x"} do
+    t.same(paths("out=" .. given).out, expected)
+    t.same(paths("--out", given).out, expected)
+    t.same(paths("text=" .. given).text, given)
+  end
+  t.same(paths("disks=~/a,/b,~/c").disks, home .. "/a,/b," .. home .. "/c")
+  t.fails(function() paths "out=~me/a" end, "'~me/a': the home folder of another user is not")
+  t.fails(function() paths "disks=/b,~me" end, "'~me': the home folder of another user")
+  t.fails(function() files.make_folder "~/a" end, "only settings of recipes may begin with ~")
+  t.fails(function() nn.memory_tiers {ram = 1e6, disk = "/x,~/y"} end, "does not begin with ~")
+  local status, output = t.shell [[HOME= $NNLUA -e '
+    nn.config({out = nn.field("", "folder", {path = true})}, {"out=~/a"})' 2>&1]]
+  t.same(status, 1)
+  t.check(output:find("HOME is not set", 1, true), output)
+end)
+
+t.case("all settings of recipes that name files or folders expand ~", function()
+  local root = require("nn.host").root
+  for _, name in ipairs(files.list(root .. "/recipes")) do
+    for words in files.read(root .. "/recipes/" .. name):gmatch "nn%.field(%b())" do
+      local meaning = words:match '"[^"]*"[^"]*"([^"]*)' or ""
+      local is_path = meaning:find "^folder" or meaning:find "^file" or meaning:find "^input files"
+        or meaning:find "^output f" or meaning:find "^token file"
+      if is_path then t.check(words:find "path = ", name .. ": " .. words) end
+    end
+  end
+  local are_paths = {}
+  local function collect(fields, group)
+    for name, field in pairs(fields) do
+      if field.default == nil then
+        collect(field, group .. name .. ".")
+      elseif field.path then
+        are_paths[#are_paths + 1] = group .. name
+      end
+    end
+  end
+  for _, fields in ipairs {nn.run_fields(), {data = nn.data_fields()}, nn.language_fields()} do
+    collect(fields, "")
+  end
+  table.sort(are_paths)
+  t.same(table.concat(are_paths, " "), "data.bin data.text data.val data.vocabulary init "
+         .. "memory.disk out profile resume")
+end)
+
 t.finish()

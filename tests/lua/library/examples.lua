@@ -253,6 +253,11 @@ t.case("a table gives columns of numbers and texts, and groups of columns", func
     t.fails(function() nn.data(options) end, message)
   end
   refused("a,b\n1,2\n3\n", "bad.csv', line 3 has 1 cells; the first line has 2")
+  local names = {}
+  for i = 1, 5001 do names[i] = "c" .. i end
+  local wide = table.concat(names, ",")
+  refused(wide .. "\n", "bad.csv' has 5001 columns, and at most 4096 can be fields of their own")
+  refused((wide .. ","):rep(14) .. "\n", "bad.csv', line 1 has more than 65536 columns")
   refused("a\n1\n\nx\n", "bad.csv', line 4: 'a' is 'x'; a number is needed as in the rows before")
   refused("a\nx\n", "bad.csv', line 2: 'a' is 'x'; a number is needed", {columns = {x = {"a"}}})
   refused("a\n0x10\n", "'a' is '0x10'; a number is needed", {dtypes = {a = "f32"}})

@@ -3,6 +3,8 @@
 local guards = require "nn.core.guards"
 local nn = require "nn"
 local t = require "nn.test"
+package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
+local warnings = require "warnings"
 local GPT2 = require "models.gpt2"
 
 local x = nn.ones(1)
@@ -14,16 +16,6 @@ local function counted(f)
     recordings[#recordings + 1] = true
     return f(...)
   end), recordings
-end
-
--- Returns f's warnings on standard error.
-local function warnings(f)
-  local original, out = io.stderr, {}
-  rawset(io, "stderr", {write = function(_, ...) out[#out + 1] = table.concat {...} end})
-  local good, problem = pcall(f)
-  rawset(io, "stderr", original)
-  t.check(good, tostring(problem))
-  return table.concat(out)
 end
 
 t.case("a changed upvalue, global, field or list element is followed", function()

@@ -17,6 +17,35 @@ end
 
 local function norm(x) return (x * x):sum():item() ^ 0.5 end
 
+-- Each makes a weight of (?,6) from parameters p and q of (14,6).
+local made = {
+  function(p) return p:slice(1, 1, 11) end, function(p) return p * 2 end,
+  function(p, q) return p * q end, function(p, q) return p + q:slice(1, 1, 1) end,
+  function(p) return p:t():reshape(14, 6) end, function(p) return p:exp() end,
+  function(p) return p:softmax(-1) end, function(p, q) return p:gt(0):where(p, q) end,
+  function(p, q) return nn.cat {p, q} end, function(p) return p:slice(1, 1, 1):expand(5, 6) end,
+  function(p, q) return p:matmul(q:t()):slice(2, 1, 6) end, function(p) return p:roll(1, 1) end,
+  function(p, q) return nn.cat({p, q}, 2):glu() end, function(p) return p:cumsum(1) end,
+  function(p) return (nn.rmsnorm(p, nn.ones(6, {dtype = p.dtype}))) end,
+  function(p, q) return (nn.linear(p, q:slice(1, 1, 6))) end,
+  function(p) return nn.embedding(nn.tensor({1, 1, 2}, {dtype = "i32"}), p) end,
+}
+
+t.case("a bf16 weight that is the result of an op has the gradient of f32", function()
+  for i, make in ipairs(made) do
+    local grads = {}
+    for _, dtype in ipairs {"f32", "bf16"} do
+      nn.seed(1)
+      local p, q, x = nn.randn(14, 6), nn.randn(14, 6), nn.randn(3, 6)
+      p, q = p:to(dtype):detach(), q:to(dtype):detach()
+      p.requires_grad = true
+      nn.linear(x:to(dtype), make(p, q)):sum():backward()
+      grads[dtype] = p.grad:to "f32"
+    end
+    t.check(norm(grads.bf16 - grads.f32) < 0.02 * norm(grads.f32), i)
+  end
+end)
+
 t.case("the gradients of a bf16 model's weights are f32, near those of f32", function()
   local ids, targets = batch()
   local exact, rounded = model_of "f32", model_of "bf16"

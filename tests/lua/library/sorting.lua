@@ -140,7 +140,7 @@ t.case("lists of positions count from 1, tensors of positions from 0", function(
           "masked_select: the mask is (2), which does not broadcast to x, (2,3)")
   t.fails(function() y:index_add(2, {1}, nn.ones(2, 3)) end,
           "index_add: the source is (2,3) where (2,1) is needed")
-  t.fails(function() nn.tensor(1):sort() end, "sort: needs a tensor of at least one axis")
+  t.fails(function() nn.tensor(1):sort(2) end, "sort: axis is 2; a tensor of 1 axes has axes 1 to")
   t.fails(function() y:topk(4) end, "topk: k is 4; axis 2 of x (2,3) has 3 elements")
   t.fails(function() y[y:gt(2)] = 0 end, "x:masked_fill(mask, value), nn.where(mask, y, x)")
   t.fails(function() y:scatter(nn.tensor({{0}, {1}}, {dtype = "i64"}), nn.ones(2, 2)) end,

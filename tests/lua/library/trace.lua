@@ -234,7 +234,10 @@ t.case("invalid arguments are refused before anything runs", function()
   t.fails(function() nn.trace(file) end, "trace: the argument is nil; a function is needed")
   t.fails(function() nn.trace("/nowhere/x.json", never) end,
           "cannot write the trace: /nowhere/x.json: No such file or directory")
-  t.fails(function() nn.trace("/dev/full", function() end) end, "cannot write the trace /dev/full")
+  t.fails(function() nn.trace("/dev/full", never) end, "cannot write '/dev/full': it is a device")
+  local status, output = t.shell(("ulimit -f 4; $NNLUA -e '%s'"):format(
+    [[nn.trace("]] .. t.folder() .. [[/x.json", function() for _ = 1, 500 do nn.ones(3) end end)]]))
+  t.check(status == 1 and output:find "cannot write the trace /.*; is the disk full", output)
 end)
 
 -- Runs with these settings; returns what it prints, and its folder.

@@ -5,7 +5,7 @@ local t = require "nn.test"
 t.case("an op without work returns a view, which detects a change of its source", function()
   for _, f in ipairs {
     function(x) return x:to "f32" end, function(x) return x:reshape(2, 3) end,
-    function(x) return x:expand {2, 3} end, function(x) return x:sum {axis = {}} end,
+    function(x) return x:expand {2, 3} end,
   } do
     local x = nn.ones(2, 3)
     local y = f(x)

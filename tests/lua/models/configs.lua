@@ -52,14 +52,37 @@ t.case("an entry of a wrong type is refused by name, with its value", function()
           "attention_types[0] must be [[kind, ...], times]")
 end)
 
-t.case("a missing entry is refused by name", function()
-  for name, entry in pairs {llama = "hidden_size", qwen3 = "vocab_size", gpt_neo = "num_layers",
-                            gpt_neox = "num_attention_heads", mistral = "intermediate_size"} do
-    refused(name, {[entry] = "nil"}, entry .. " is nil; a whole number from 1 to")
-  end
+t.case("a missing size has transformers' default, and an error on it says so", function()
+  files.write(path, files.json(changed("qwen3", {vocab_size = "nil", intermediate_size = "nil"})))
+  local _, settings = hugging_face.outline(folder)
+  t.same({settings.vocab, settings.inner}, {151936, 22016})
+  nn.save_safetensors(folder .. "/model.safetensors",
+                      {["model.embed_tokens.weight"] = nn.ones(61, 32)})
+  t.fails(function() nn.load_hf(folder) end, "config.json implies (151936,32); vocab_size = "
+          .. "151936 is transformers' default, since config.json states none")
+  files.remove(folder .. "/model.safetensors")
+end)
+
+t.case("entries that transformers does not read are left out with one warning that names them",
+       function()
+  local warnings, write = {}, lib.warn_once
+  lib.warn_once = function(text) warnings[#warnings + 1] = text end
+  files.write(path, files.json(changed("llama", {rope_teta = 500, fp16 = true, bf16 = false,
+                                                 max_window_layers = 28, prefix = "x"})))
+  local good, _, settings = pcall(hugging_face.outline, folder)
+  lib.warn_once = write
+  t.check(good, settings)
+  t.same(warnings, {path .. ": entries that transformers' llama does not read, and so are not "
+                    .. "used: fp16, max_window_layers, rope_teta (is it rope_theta?)"})
+  refused("llama", {attention_chunk_size = 4}, "attention_chunk_size is 4, which nnlua's Llama")
+  refused("llama", {per_layer_config = {["1"] = {head_dim = 4}}}, "per_layer_config is an object")
+  refused("llama", {attribute_map = {hidden_size = "x"}}, "attribute_map is an object")
+end)
+
+t.case("a missing entry of a rotary embedding is refused by name", function()
   refused("llama3", {rope_parameters = {rope_type = "llama3", low_freq_factor = 1,
                                         high_freq_factor = 4}},
-          "factor of the rotary embedding is nil; a number is needed")
+          "factor is missing in rope_parameters or rope_scaling of rope_type llama3; a number")
 end)
 
 t.case("sizes that no model can have are refused", function()
@@ -85,11 +108,18 @@ t.case("heads that cannot rotate are refused", function()
   refused("llama", {head_dim = 7}, "7 of the 7 components of a head cannot rotate; an even number")
   refused("gpt_neox", {rope_parameters = {rope_theta = 1e4, partial_rotary_factor = 0.1}},
           "0 of the 8 components of a head cannot rotate; an even number of at least 2 is needed")
-  refused("llama", {rope_parameters = {rope_theta = 0.5}}, "theta")
+  refused("llama", {rope_parameters = {rope_theta = 0.5}}, "rope_theta = 0.5; more than 1 is")
+  refused("olmo2", {rope_parameters = "nil", rope_theta = -3}, "rope_theta = -3; more than 1 is")
+  refused("gpt_neox", {rope_parameters = "nil", rotary_emb_base = 1}, "rotary_emb_base = 1; more")
+  refused("llama3", {rope_parameters = {rope_type = "llama3", factor = 2, low_freq_factor = 8,
+                                        high_freq_factor = 1}},
+          "low_freq_factor = 8 and high_freq_factor = 1; 0 < low_freq_factor < high_freq_factor is")
+  refused("llama_yarn", {rope_parameters = {rope_type = "yarn", factor = 2, attention_factor = -1}},
+          "attention_factor = -1; at least 0 is needed")
   refused("llama_linear", {rope_parameters = {rope_type = "linear", factor = 0}},
           "factor = 0; more than 0 is needed")
   refused("llama_yarn", {rope_parameters = {rope_type = "yarn", factor = 2, beta_slow = 40}},
-          "low = 40 and high = 32; 0 < low < high is needed")
+          "beta_slow = 40 and beta_fast = 32; 0 < beta_slow < beta_fast is needed")
   refused("llama", {rope_parameters = {rope_type = "longrope"}}, "rope_type is longrope; default,")
 end)
 
@@ -102,7 +132,7 @@ t.case("kinds of attention that the model does not have are refused by block", f
           "layer_types[0] is 'sliding_attention'; nnlua's Llama has full_attention there")
   refused("qwen2", {layer_types = "full_attention"}, "layer_types is 'full_attention'; a list is")
   refused("gpt_neo", {attention_layers = {"global", "sliding"}},
-          "block 1 has sliding attention; global or local is needed")
+          "block 1 has sliding attention, in attention_layers or attention_types; global or")
   refused("gpt_neo", {attention_layers = {"global"}},
           "kinds of attention are given for 1 of 2 blocks")
   refused("gpt_neo", {attention_layers = "nil", attention_types = {{{"global", "local"}, 1e9}}},

@@ -111,6 +111,17 @@ t.case("nn.fill gives the likeliest tokens for masks, and the classes of a text"
   size.labels = 3
   local classes = nn.fill(require "models.bert"(size), words, "hello")
   t.same({#classes, #classes[1]}, {1, 3})
+  size.problem_type = "multi_label_classification"
+  local several = require "models.bert"(size)
+  nn.save_hf(folder .. "/several", several)
+  several = nn.load_hf(folder .. "/several")
+  local text_ids = nn.tensor({words:ids "hello"}, {dtype = "i32"})
+  local each = nn.sigmoid(several(text_ids))
+  for _, class in ipairs(nn.fill(several, words, "hello")[1]) do
+    t.near(class.probability, each:at(1, class.id + 1), {rel = 1e-5})
+  end
+  t.fails(function() several(text_ids, nn.tensor({1}, {dtype = "i32"})) end,
+          "its problem_type is multi_label_classification, which has no loss here")
 end)
 
 t.case("dropout is applied in training only", function()
@@ -145,11 +156,11 @@ t.case("wrong settings, inputs and files are refused with what is needed", funct
     t.fails(function() nn.load_hf(path) end, problem)
     nn.save_hf(path, model)
   end
-  refused(function(c) c.architectures = {"BertModel"} end,
-          "architectures is BertModel; nnlua's Bert needs a name that ends in ForMaskedLM or For")
+  refused(function(c) c.architectures = {"BertForTokenClassification"} end,
+          "architectures is BertForTokenClassification; nnlua's Bert needs a name that ends in")
   refused(function(c) c.hidden_act = "relu" end, "hidden_act is 'relu'; nnlua's Bert needs 'gelu'")
-  refused(function(c) c.max_position_embeddings = "many" end, "max_position_embeddings is many")
-  refused(function(c) c.type_vocab_size = nil end, "type_vocab_size is nil")
+  refused(function(c) c.max_position_embeddings = "many" end, "max_position_embeddings is 'many'")
+  refused(function(c) c.type_vocab_size = "two" end, "type_vocab_size is 'two'")
   refused(function(c) c.is_decoder = true end, "is_decoder is true")
 end)
 

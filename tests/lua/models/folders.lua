@@ -73,13 +73,13 @@ t.case("tensors that the model does not read are refused by name", function()
     for _, tensor in ipairs(list) do
       local path = refused(name, "has 1 tensor that nnlua's", adds(tensor))
       t.fails(function() nn.load_model(path) end, ("does not read, so it would compute something "
-              .. "else: '%s'. nn.load_hf(FOLDER, {unread"):format(tensor))
+              .. "else: '%s' (3). nn.load_hf(FOLDER, {unread"):format(tensor))
       t.same(sums(nn.load_hf(path, {unread = "ignore"})), expected, tensor)
     end
   end
   local path = changed("llama", adds("a", "b", "c", "d", "e", "f"))
   t.fails(function() nn.load_hf(path) end, "has 6 tensors that nnlua's Llama with this config.json")
-  t.fails(function() nn.load_hf(path) end, "'a', 'b', 'c', 'd' and 2 more.")
+  t.fails(function() nn.load_hf(path) end, "'a' (3), 'b' (3), 'c' (3), 'd' (3) and 2 more.")
   t.fails(function() nn.load_hf(path, {unread = true}) end, "unread is true; refuse or ignore")
 end)
 
@@ -128,6 +128,74 @@ t.case("a second copy of a tensor must equal it", function()
   end
 end)
 
+t.case("a prefix that a wrapper has put before all names is left out", function()
+  local function prefixed(prefix, but)
+    return function(_, tensors)
+      local all = {}
+      for name, x in pairs(tensors) do all[name] = x end
+      for name, x in pairs(all) do
+        tensors[name] = nil
+        tensors[name == but and name or prefix .. name] = x
+      end
+    end
+  end
+  for name, last in pairs {llama = "model.norm.weight", gpt2 = "transformer.ln_f.weight",
+                           gpt_neox = "gpt_neox.final_layer_norm.weight",
+                           bert = "cls.predictions.bias", t5 = "encoder.final_layer_norm.weight",
+                           roberta = "lm_head.bias"} do
+    local expected = sums(loads(name, function() end))
+    for _, prefix in ipairs {"_orig_mod.", "module.", "model.", "base_model.model.",
+                             "0.auto_model.", "_orig_mod.module."} do
+      t.same(sums(loads(name, prefixed(prefix))), expected, name .. prefix)
+      if last:sub(1, #prefix) ~= prefix then
+        refused(name, ("it would fit behind the prefix '%s', but not all names have that; it has '")
+                :format(prefix), prefixed(prefix, last))
+      end
+    end
+  end
+  local path = refused("llama", "has no tensor 'layers.1.mlp.up_proj.weight'", function(_, tensors)
+    tensors["model.layers.1.mlp.up_proj.weight"] = nil
+    prefixed "module."(_, tensors)
+  end)
+  local _, problem = pcall(nn.load_hf, path)
+  t.check(not problem.message:find "would fit", problem.message)
+  refused("llama", "has no tensor 'embed_tokens.weight' (61,32) (nor with the prefix 'model.'); "
+          .. "it has 'x' (3)", function(_, tensors)
+    for name in pairs(tensors) do tensors[name] = nil end
+    tensors.x = nn.ones(3)
+  end)
+end)
+
+t.case("a model without a head gives what the head reads, with or without a prefix", function()
+  t.same(loads("bert", function(c) c.architectures = {"BertLMHeadModel"} end).config.labels, 0)
+  for name, architecture in pairs {bert = "BertModel", roberta = "RobertaModel"} do
+    local ids = nn.tensor({{5, 6, 7, 8, 9}, {9, 8, 7, 6, 5}}, {dtype = "i32"})
+    local whole = loads(name, function() end)
+    for _, keeps_prefix in ipairs {true, false} do
+      local model = loads(name, function(config, tensors)
+        config.architectures = {architecture}
+        local all = {}
+        for full, x in pairs(tensors) do all[full] = x end
+        for full, x in pairs(all) do
+          local inner = full:match("^" .. name .. "%.(.*)$")
+          tensors[full] = nil
+          if inner then tensors[keeps_prefix and full or inner] = x end
+        end
+        tensors[(keeps_prefix and name .. "." or "") .. "pooler.dense.weight"] = nn.ones(3)
+      end)
+      local logits = nn.linear(whole:transform(model(ids)), whole.tok.weight, whole.bias)
+      t.near(logits, whole(ids), {abs = 1e-5})
+      t.fails(function() model(ids, ids) end, "it has no head")
+      t.fails(function() nn.fill(model, nn.vocabulary "byte", "a") end, "the model has no head")
+      local path = ("%s/headless_%s_%s"):format(folder, name, tostring(keeps_prefix))
+      nn.save_hf(path, model)
+      t.same(files.parse_json(files.read(path .. "/config.json")).architectures, {architecture})
+      t.same(sums(nn.load_hf(path)), sums(model))
+      t.check(model:flops_per_token(4) < whole:flops_per_token(4), "without a head")
+    end
+  end
+end)
+
 t.case("the head is tied where the files tie it", function()
   local function set_tie(value)
     return function(config) config.tie_word_embeddings = value end
@@ -143,7 +211,7 @@ t.case("the head is tied where the files tie it", function()
       config.tie_word_embeddings, tensors[head] = true, tensors[embedding]
     end)
     t.same({model.config.tied, model.head}, {true, nil})
-    refused(name, ("has no tensor '%s'"):format(head), function(config, tensors)
+    refused(name, ", which tie_word_embeddings = false needs; it has", function(config, tensors)
       config.tie_word_embeddings, tensors[head] = false, nil
     end)
   end

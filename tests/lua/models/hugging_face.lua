@@ -1,6 +1,7 @@
 -- Loads and saves Hugging Face checkpoints (tests/golden/make_hf.py).
 local ffi = require "ffi"
 local files = require "nn.io.files"
+local generation_config = require "nn.models.generation_config"
 local host = require "nn.host"
 local nn = require "nn"
 local safetensors = require "nn.io.safetensors"
@@ -298,6 +299,29 @@ t.case("generation_config.json gives options of nn.generate, and its ends are th
   nn.generate(model, prompt, model.generation)                       -- they are valid options
   local greedily = with_generation("greedily", '{"do_sample": false, "temperature": 0.9}')
   t.same(nn.load_hf(greedily).generation, {stop_ids = {0}, temperature = 0})
+  t.same(nn.load_hf(greedily).origin.unused, {})
+  -- What transformers 5.24 does with an absent top_k, and with temperature but no do_sample.
+  local sampled = with_generation("sampled", '{"do_sample": true, "temperature": 0.6}')
+  t.same(nn.load_hf(sampled).generation, {stop_ids = {0}, temperature = 0.6, top_k = 50, top_p = 1,
+                                          repetition_penalty = 1})
+  t.same(nn.load_hf(with_generation("cold", '{"temperature": 0.6, "repetition_penalty": 1.2}'))
+           .generation, {stop_ids = {0}, temperature = 0, repetition_penalty = 1.2})
+end)
+
+t.case("what generation_config.json states and nnlua does not do is listed", function()
+  local model = nn.load_hf(with_generation("unused", files.json {
+    num_beams = 4, typical_p = 1, no_repeat_ngram_size = 3, max_length = 64, max_new_tokens = 9,
+    min_p = 0.1, epsilon_cutoff = 0, suppress_tokens = {4}, bad_words_ids = {}, use_cache = false,
+    pad_token_id = 3, transformers_version = "5", early_stopping = true}))
+  t.same(model.origin.unused, {"early_stopping=true", "max_length=64", "max_new_tokens=9",
+                               "min_p=0.1", "no_repeat_ngram_size=3", "num_beams=4",
+                               "suppress_tokens=..."})
+  local old = nn.load_hf(changed("old", '"eos_token_id": 0',
+                                 '"eos_token_id": 0, "do_sample": true, "num_beams": 3'))
+  t.same({old.generation.top_k, old.origin.unused}, {50, {"num_beams=3"}})     -- of config.json
+  t.same(generation_config.defaults(nn.config({temperature = 1}, {}), model),
+         "generation_config.json: temperature=0 (not used: early_stopping=true max_length=64 "
+         .. "max_new_tokens=9 min_p=0.1 no_repeat_ngram_size=3 num_beams=4 suppress_tokens=...)")
 end)
 
 t.case("null in generation_config.json counts as missing, and wrong values are refused by name",
@@ -305,7 +329,8 @@ t.case("null in generation_config.json counts as missing, and wrong values are r
   local path = with_generation("null", [[{"temperature": null, "top_k": null, "top_p": null,
     "eos_token_id": null, "do_sample": null, "repetition_penalty": null}]], "null")
   t.same(nn.load_hf(path).generation, {})
-  t.same(nn.load_hf(with_generation("all", '{"top_k": -1}', "null")).generation, {top_k = 0})
+  t.same(nn.load_hf(with_generation("all", '{"do_sample": true, "top_k": -1}', "null")).generation
+           .top_k, 0)
   for text, message in pairs {
     ['{"temperature": -1}'] = "/generation_config.json: temperature is -1; a number from 0 to",
     ['{"temperature": [1]}'] = "temperature is a table; a finite number is needed",

@@ -139,6 +139,25 @@ t.case("a checkpoint without a model's name is loaded as GPT-2", function()
   t.same(nn.load_model(path).tok.weight, model.tok.weight)
 end)
 
+t.case("files of models that are none are refused by one line", function()
+  local own = folder .. "/wrong"
+  files.make_folder(own .. "/models/within")
+  for name, case in pairs {
+    empty = {"return {}", "empty.lua returns a table that is no class of nn.module; end it with"},
+    number = {"return 3", "number.lua returns no class; end it with `return CLASS`"},
+    broken = {"local x =\nreturn 3", "broken.lua:2: unexpected symbol near 'return'"},
+    within = {nil, "models/within/init.lua is not looked for: make it models/within.lua"},
+  } do
+    files.write(("%s/models/%s.lua"):format(own, case[1] and name or "within/init"),
+                case[1] or "return {}")
+    local status, output = t.shell(("cd '%s'; $NNLUA %s/recipes/train.lua model=%s --plan 2>&1")
+                                   :format(own, root, name))
+    t.check(status == 1 and output:find(case[2], 1, true) and not output:find "traceback", output)
+    t.same(select(2, output:gsub("\n", "")), 1, output)
+    files.remove(("%s/models/%s.lua"):format(own, name))
+  end
+end)
+
 t.case("an unknown model is an error that lists the known ones", function()
   t.fails(function() registry.find "gpt3" end, "unknown model 'gpt3' in models/; did you mean")
   t.fails(function() registry.find "../gpt2" end, "unknown model '../gpt2' in models/")

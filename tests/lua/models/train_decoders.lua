@@ -40,6 +40,66 @@ for _, file in ipairs(files.list(root .. "/models")) do
   ::continue::
 end
 
+-- Adds tokens to the tokenizer of the exported folder, which the model has no rows for.
+local function add_tokens(path, ...)
+  local content = files.parse_json(files.read(path .. "/tokenizer.json"))
+  for i, text in ipairs {...} do
+    content.added_tokens[#content.added_tokens + 1] = {
+      id = 255 + i, content = text, single_word = false, lstrip = false, rstrip = false,
+      normalized = false, special = false}
+  end
+  files.write(path .. "/tokenizer.json", files.json(content))
+  files.write(path .. "/tokenizer_config.json", files.json {
+    chat_template = "{{ messages[-1].content }}", eos_token = "<pad>", bos_token = "<pad>"})
+end
+
+t.case("a tokenizer may have more tokens than the model, unless one of them occurs", function()
+  train("model=llama out=few steps=2 data.vocabulary=byte " .. tiny)
+  t.same((recipe("export", "model=few out=more")), 0)
+  add_tokens(folder .. "/more", "<pad>")
+  files.write(folder .. "/with.txt", ("to be or not to be\n"):rep(60) .. "a <pad> b\n")
+  files.write(folder .. "/messages", "to be\n")
+  local lacks = "token 256 ('<pad>')%s has no row in the model, which has 256; the tokenizer "
+    .. "(byte-level BPE of 257 tokens)"
+  local tune = "preset=finetune init=more data.context=16 data.batch=2 steps=2 eval_every=0 "
+    .. "sample.tokens=4 final_batches=1 "
+  t.check(train(tune .. "data.text=text.txt --plan"):find "^parameters")
+  t.check(train(tune .. "data.text=text.txt out=tuned"):find "done after")
+  t.check(train "resume=tuned steps=3":find "done after")
+  local status, output = recipe("train", tune .. "data.text=with.txt out=none")
+  t.same(status, 1)
+  t.check(output:find("data.text 'with.txt': " .. lacks:format " at position 1142 (from 0)", 1,
+                      true), output)
+  for name, words in pairs {gpt2_eval = "text=%s.txt context=8 stride=4",
+                            gpt2_generate = "prompts=%s.txt tokens=3"} do
+    status, output = recipe(name, "model=tuned " .. words:format "text")
+    t.check(status == 0, output)
+    status, output = recipe(name, "model=tuned " .. words:format "with")
+    t.check(status == 1 and output:find(lacks:format "", 1, true), output)
+  end
+  for text, expected in pairs {["to be"] = 0, ["to <pad>"] = 1} do
+    files.write(folder .. "/messages", text .. "\n")
+    status, output = recipe("chat", "model=more tokens=3 <messages")
+    t.same(status, expected, output)
+    t.same(output:find("the conversation: " .. lacks:format "", 1, true) ~= nil, expected == 1)
+  end
+  t.same((recipe("export", "model=tuned out=again")), 0)
+  t.same(nn.tokenizer(folder .. "/again").size, 257)
+end)
+
+t.case("hidden tokens are never replaced by one that the model lacks", function()
+  files.make_folder(folder .. "/hide")
+  local tokenizer = nn.train_tokenizer("aaaa", {size = 258, special = {"[MASK]"}})
+  tokenizer:save(folder .. "/hide")
+  add_tokens(folder .. "/hide", "ignored")
+  local words = nn.tokenizer(folder .. "/hide")
+  local below = words.size - 1
+  local data = nn.data({text = folder .. "/text.txt", batch = 50}, {
+    context = 40, vocab = below, vocabulary = words})
+  t.same(nn.mask_tokens(data, {share = 1}), below)
+  for _ = 1, 20 do t.check(data.train:batch():max():item() < below, "a row of the model") end
+end)
+
 t.case("a run is exported as a folder of transformers, and again in bf16", function()
   local function export(words) return recipe("export", words) end
   t.check(train("model=llama out=run steps=2 data.vocabulary=byte " .. tiny):find "done after")

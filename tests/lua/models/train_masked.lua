@@ -164,6 +164,27 @@ t.case("a trained model is evaluated and fills masked tokens", function()
   t.check(recipe("model=a prompt='to be'", 1, "gpt2_generate"):find "no masked token")
 end)
 
+t.case("a script trains a model that classifies texts, as the recipes' error says", function()
+  nn.save_hf(folder .. "/classes", require "models.bert" {layers = 1, heads = 2, embd = 8,
+                                                          vocab = 300, labels = 3})
+  nn.save_hf(folder .. "/headless", require "models.bert" {layers = 1, heads = 2, embd = 8,
+                                                           vocab = 300, labels = -1})
+  local model = nn.load_hf(folder .. "/classes")
+  local optim = nn.AdamW(model, {lr = 0.01})
+  local ids = nn.tensor({{1, 2, 3}, {4, 5, 6}, {7, 8, 9}}, {dtype = "i32"})
+  local labels = nn.tensor({0, 1, 2}, {dtype = "i32"})
+  local step = nn.compile(function(x, y)
+    optim:zero_grad()
+    local loss = model(x, y)
+    loss:backward()
+    return loss, optim:step()
+  end)
+  for _ = 1, 60 do step(ids, labels) end
+  t.check(step(ids, labels):item() < 0.1, "the loss of three texts that it has seen 60 times")
+  nn.save_hf(folder .. "/trained", model)
+  t.same(nn.load_hf(folder .. "/trained")(ids):argmax(-1):table(), {0, 1, 2})
+end)
+
 t.case("other models and settings are refused", function()
   local function refused(words, message)
     local output = recipe(words, 1)
@@ -171,10 +192,16 @@ t.case("other models and settings are refused", function()
   end
   refused("model=gpt2 data.text=text.txt",
           "model=gpt2 is GPT2, which continues texts; recipes/train.lua trains it")
-  nn.save_hf(folder .. "/classes", require "models.bert" {layers = 1, heads = 2, embd = 8,
-                                                          vocab = 300, labels = 3})
-  refused("init=classes data.text=text.txt", "init=classes is Bert, which classifies texts (3 "
-          .. "classes) there; this recipe trains it to predict masked tokens")
+  local advice = "init=classes is Bert, which classifies texts there (3 classes); no recipe trains "
+    .. "that. A script can: model(ids, labels) is the loss, with a label for each text"
+  for _, name in ipairs {"train_masked", "train", "train_span", "gpt2_train"} do
+    local output = recipe("init=classes data.text=text.txt", 1, name)
+    t.check(output:find("this recipe trains ", 1, true), output)
+    t.check(output:find(advice .. "\n", 1, true), output)
+    local headless = recipe("init=headless data.text=text.txt", 1, name)
+    t.check(headless:find("is Bert, which has no head there; no recipe trains that", 1, true),
+            headless)
+  end
   refused("model=roberta", "it is a kind of Bert: give model=bert model.family=roberta")
   local size = nn.vocabulary("char", text).size
   refused(tiny .. "out=c model.vocab=" .. size,

@@ -128,6 +128,7 @@ t.case("the Lua blocks run as one script and print the output that follows them"
   end
   ffi.cdef "int chdir(const char *path);"
   ffi.C.chdir(folder)
+  package.path = folder .. "/?.lua;" .. package.path     -- as where nnlua starts there
   local chunk = setfenv(assert(loadstring(table.concat(script), "=tutorial")), globals)
   local good, problem = pcall(chunk)
   if not good then error(("line %d: %s"):format(order[current].line, tostring(problem)), 0) end

@@ -304,6 +304,31 @@ t.case("ranks divide the batches of an evaluation, and all know its loss", funct
   t.same(evaluate(3, "weights"), losses)
 end)
 
+t.case("numbers of ranks and names of hosts are checked before mpirun sees them", function()
+  for _, number in ipairs {" 2", "+2", "2x", "0", "70000"} do
+    local _, messages, status = run(("--ranks '%s' -e 'print(1)'"):format(number))
+    t.check(status == 1 and messages:find("--ranks is '" .. number .. "'; a number", 1, true),
+            messages)
+  end
+  for _, hosts in ipairs {"-oProxyCommand=x", "a,-b", "a,,b", "a b", "a;b", "a$(b)"} do
+    local _, messages, status = run(("--ranks 2 --hosts '%s' -e 'print(1)'"):format(hosts))
+    t.check(status == 1 and messages:find("--hosts is '" .. hosts .. "', in which", 1, true),
+            messages)
+  end
+  local _, messages, status = run "--ranks '' -e 'print(1)'"
+  t.check(status == 2 and messages:find "%-%-ranks needs an argument", messages)
+end)
+
+t.case("a host that cannot be reached is named", function()
+  need_mpi()
+  local folder = t.folder()
+  files.write(folder .. "/ssh", "#!/bin/sh\nexit 255\n")
+  os.execute("chmod +x " .. folder .. "/ssh")
+  local _, messages, status = run("--ranks 2 --hosts localhost,nowhere.invalid -e 'print(1)'",
+                                  "PATH=" .. folder .. ":$PATH")
+  t.check(status == 255 and messages:find "%(localhost,nowhere.invalid%) must accept", messages)
+end)
+
 t.case("without mpirun the launcher says what to install", function()
   local _, messages, status = run("--ranks 2 -e 'print(1)'", "PATH=/nonexistent")
   t.check(status == 1 and messages:find "Install Debian's packages openmpi%-bin", messages)

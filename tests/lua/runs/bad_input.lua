@@ -73,7 +73,7 @@ t.case("missing, empty and too short data", function()
   says("data.bin=none.bin", "cannot read data.bin 'none.bin': No such file or directory")
   says("data.bin=empty.txt", "data.bin 'empty.txt' is empty")
   says("data.bin=odd.bin", "data.bin 'odd.bin' has 3 bytes, an odd number; it must contain uint16 "
-       .. "token ids")
+       .. "token ids, or have a header")
   says("data.bin=enough.bin data.val=empty.txt", "data.val 'empty.txt' is empty")
   write_ids("sixteen.bin", 16)
   says("data.bin=enough.bin data.val=sixteen.bin", "data.val 'sixteen.bin': 16 tokens are too few "
@@ -110,18 +110,19 @@ t.case("token ids outside the vocabulary", function()
   write("high.bin", ffi.string(ids, 2 * count))
   write_ids("all.bin", 400, 9)
   local status, output = train "data.bin=high.bin model.vocab=999 final_batches=0 2>&1 >/dev/null"
-  t.same(output, "nnlua: data.bin 'high.bin': token 5030 at position 1950 (from 0) is outside the "
-         .. "vocabulary of 999; set model.vocab to the vocabulary size of the file\n")
+  t.same(output, "nnlua: data.bin 'high.bin': token 5030 at position 1950 (from 0), the largest "
+         .. "one, is outside the vocabulary of 999; nothing in the file says that it has 16-bit "
+         .. "ids; give its tokenizer (data.vocabulary), or state the dtype of its ids "
+         .. "(data.dtype)\n")
   t.same(status, 1)
-  status, output = train "data.bin=all.bin model.vocab=9 2>&1 >/dev/null"
-  t.check(output:find("^nnlua: data.bin 'all.bin': token 9 at position %d+ %(from 0%) is outside "
-          .. "the vocabulary of 9; set model.vocab to the vocabulary size of the file\n$"), output)
+  status, output = train "data.bin=all.bin data.dtype=uint16 model.vocab=9 2>&1 >/dev/null"
+  t.same(output, "nnlua: data.bin 'all.bin': token 9 at position 0 (from 0), the largest one, is "
+         .. "outside the vocabulary of 9; set model.vocab to the vocabulary size of the file\n")
   t.same(status, 1)
   write_ids("good.bin", 400)
   status, output = train "data.bin=good.bin data.val=all.bin model.vocab=9 final_batches=1 2>&1"
-  t.check(output:find("nnlua: data.val 'all.bin': token 9 at position 0 (from 0) is outside the "
-          .. "vocabulary of 9; set model.vocab to the vocabulary size of the file\n", 1, true),
-          output)
+  t.check(output:find("nnlua: data.val 'all.bin': token 9 at position 0 (from 0), the largest one, "
+          .. "is outside the vocabulary of 9; nothing in the file", 1, true), output)
   t.check(not output:find("step ", 1, true), "it is found before the first step")
   t.same(status, 1)
   says("data.text=text.txt model.vocab=5", "data.text 'text.txt' has 29 different symbols, but "
@@ -238,7 +239,7 @@ end)
 t.case("more tokens than the model's context", function()
   local model = GPT2 {layers = 1, heads = 1, embd = 8, context = 4, vocab = 10}
   local ids = nn.tensor({{1, 2, 3, 4, 5}}, {dtype = "i32"})
-  t.fails(function() model(ids) end, "bad_input.lua:241: gpt2: 5 tokens are more than the model's "
+  t.fails(function() model(ids) end, "bad_input.lua:242: gpt2: 5 tokens are more than the model's "
           .. "context of 4")
 end)
 

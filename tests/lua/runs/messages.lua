@@ -96,6 +96,18 @@ t.case("a validation shows its progress, and each result names its batches", fun
   t.check(done.seconds >= done.train_seconds + done.validation.seconds, done.seconds)
 end)
 
+t.case("run:done() without numbers ends a run", function()
+  local cfg = settings()
+  local printed = quietly(function()
+    local run = nn.run(cfg)
+    run:track {model = GPT2 {layers = 1, heads = 1, embd = 4, context = 8, vocab = 256}}
+    for _ in run:steps() do run:record(nn.tensor(1)) end
+    run:done()
+  end)
+  t.check(printed:find("\ndone after %d[^\n]* of training%); saved in "), printed)
+  t.same({metrics.read(cfg.out).done.step, metrics.read(cfg.out).done.val_loss}, {2})
+end)
+
 t.case("without a terminal, a long validation is a line every ten seconds", function()
   local printed = quietly(function()
     local quiet = log.new(folder)

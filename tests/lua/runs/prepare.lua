@@ -27,7 +27,8 @@ local function run(settings)
                field = "text", separator = "<|endoftext|>"}
   for name, value in pairs(settings) do cfg[name] = value end
   cfg.sources = texts.sources(cfg.input, "txt,jsonl")
-  return prepare.prepare(cfg)
+  local counts = prepare.prepare(cfg)
+  return {train = counts.train, val = counts.val}, counts.bad
 end
 
 local function expected(...)
@@ -140,11 +141,13 @@ t.case("an error in the input names file and line, and leaves no folder", functi
     t.fails(function() run {input = path(name), out = path "none"} end, message)
     t.check(not files.exists(path "none"), "it leaves no folder")
   end
-  refused("b.jsonl", '{"text":"a"}\n{"text":', "b.jsonl', line 2 is not a JSON object")
-  refused("b.jsonl", '{"text":"a"}\n\n{"body":"b"}\n', "line 3 has no field 'text'; it has body")
-  refused("b.jsonl", '{"text":"a"}\n{"text":null}\n', "line 2: 'text' is null; a text is needed")
+  refused("b.jsonl", '{"text":', "b.jsonl', line 1 is not a JSON object")
+  refused("b.jsonl", '\n\n{"body":"b"}\n', "line 3 has no field 'text'; it has body")
+  refused("b.jsonl", '{"text":null}\n', "line 1: 'text' is null; a text is needed")
   refused("b.jsonl", "\n\n", "the input has no text")
-  refused("b.json", "[1,\n2]", "b.json', line 1 is not a JSON object")
+  refused("b.json", "[1,\n2]", "b.json', record 1 is 1, not a JSON object; no file was written")
+  refused("b.jsonl", ('{"body":"b"}\n'):rep(1000), "has no field 'text'; it has body; choose one "
+          .. "with field=. 100 of the first 100 records are unreadable; no file was written")
   t.fails(function() run {input = path "a.txt", val = 1e-6, out = path "none"} end,
           "val=1e-06 leaves no text for validation")
   t.check(not files.exists(path "none"), "it leaves no folder")
@@ -174,7 +177,8 @@ t.case("a byte order mark, a last line without newline, and another JSON extensi
 end)
 
 t.case("a byte vocabulary is stored with its tokens, and training finds it", function()
-  run {input = path "a.txt", tokenizer = nn.vocabulary "byte", val = 0.2, out = path "bytes"}
+  run {input = path "a.txt", tokenizer = nn.vocabulary "byte", val = 0.2, out = path "bytes",
+       separator = "auto"}
   local data = nn.data({bin = path "bytes/train.bin", val = path "bytes/val.bin"}, {context = 8})
   t.same({data.vocab, data.vocabulary:decode {72, 105}}, {256, "Hi"})
 end)

@@ -36,13 +36,18 @@ function M.counts(folder)
   return out
 end
 
+--- missing() -> why this build has no such run time, or nil.
+function M.missing()
+  for version = 12, 13 do
+    if files.exists(("%s/libcudart.so.%d"):format(libraries, version)) then return nil end
+  end
+  return "no emulated CUDA run time: this build has no CUDA, or no tests"
+end
+
 --- need(): skips the case where this build has no such run time.
 function M.need()
-  for version = 12, 13 do
-    local file = io.open(("%s/libcudart.so.%d"):format(libraries, version))
-    if file then return file:close() end
-  end
-  t.skip "no emulated CUDA run time: this build has no CUDA, or no tests"
+  local missing = M.missing()
+  if missing then t.skip(missing) end
 end
 
 --- case(name, f): a test case that needs such GPUs.

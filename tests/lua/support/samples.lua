@@ -8,7 +8,8 @@ local op = require "nn.core.op"
 
 local M = {}
 
-local function parse(text)
+--- parse(text) -> the arguments of a sample by name.
+function M.parse(text)
   local chunk = assert(loadstring("return " .. text), "bad sample: " .. text)
   return setfenv(chunk, {})()
 end
@@ -30,7 +31,7 @@ end
 --- The declaration `declared` with one of its samples as inputs (tensors, by position) and
 --- attribute values (by position).
 function M.arguments(declared, text, dtype)
-  local inputs, values, names, given = {}, {}, {}, parse(text)
+  local inputs, values, names, given = {}, {}, {}, M.parse(text)
   for name in pairs(given) do names[#names + 1] = name end
   table.sort(names)   -- makes random inputs the same in every process
   for _, name in ipairs(names) do

@@ -29,7 +29,7 @@ local function resident(path)
     print("model " .. number)
     collect()
     nn.reset_peak()
-    training.run(training.read(words(line)))
+    training.run((training.read(words(line))))
     print(("peak %.0f"):format(nn.memory().peak))
   end
 end

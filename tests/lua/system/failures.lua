@@ -88,9 +88,10 @@ end)
 
 t.case("an nn.scalar that would become a constant in a compiled function is refused", function()
   local s = nn.scalar(2)
-  t.fails(function() return nn.compile(function() return nn.full({2}, s) end)() end,
-          "'value' cannot be an nn.scalar in a compiled function; pass a number")
-  t.same(nn.full({2}, s):table(), {2, 2})
+  t.fails(function() return nn.compile(function() return nn.arange(2, {start = s}) end)() end,
+          "'start' cannot be an nn.scalar in a compiled function; give a number, with which the "
+          .. "function is recorded again when it changes")
+  t.same(nn.arange(2, {start = s}):table(), {2, 3})
 end)
 
 t.case("changing a tensor in place is refused while an argument needs a gradient", function()

@@ -17,9 +17,11 @@ t.case("an installed nnlua and its recipes run from any folder", function()
     usr/bin/nnlua recipes/runs.lua --help | sed -n 2p
     mkdir recipes; echo 'print("mine")' >recipes/runs.lua; usr/bin/nnlua recipes/runs.lua
     echo '%%time 6 * 7' | usr/bin/nnlua | head -1
+    mkdir models; echo 'return {mark = "my model"}' >models/gpt2.lua
+    usr/bin/nnlua -e 'print(require("models.gpt2").mark)'; rm -r models
   ]]):format(build, build))
   t.same(output, folder .. "/usr/share/nnlua\t4\n1\n"
-         .. "Lists runs with their state, the newest last.\nmine\n42\n")
+         .. "Lists runs with their state, the newest last.\nmine\n42\nmy model\n")
   t.same(status, 0)
 end)
 

@@ -18,6 +18,18 @@ local function text_of(path)
   return text
 end
 
+t.case("signals during the measurement of products harm nothing", function()
+  local status, output = t.shell(([[
+    export XDG_CACHE_HOME=%s
+    for i in 1 2 3 4; do
+      rm -rf $XDG_CACHE_HOME/nnlua
+      $NNLUA -e 'nn.version() print "ends"' & process=$!
+      while kill -WINCH $process 2>/dev/null; do sleep 0.001; done
+      wait $process || echo "status $?"
+    done]]):format(t.folder()))
+  t.same({status, output}, {0, ("ends\n"):rep(4)})
+end)
+
 t.case("the measurement is made once, kept, and decides", function()
   local cache = t.folder()
   local setting = "XDG_CACHE_HOME=" .. cache

@@ -103,6 +103,43 @@ t.case("where StarPU aborts at its start, the last line names the variables set 
   end
 end)
 
+t.case("foreign modules in the current folder, LUA_PATH and LUA_CPATH do not stop a start",
+       function()
+  local foreign = folder .. "/foreign"
+  files.make_folder(foreign .. "/nn/io")
+  for _, name in ipairs {"cjson", "nn", "ffi", "bit", "json", "repl", "health", "nn/host",
+                         "nn/io/files", "start"} do
+    files.write(("%s/%s.lua"):format(foreign, name), ("error 'foreign %s'"):format(name))
+  end
+  files.write(foreign .. "/cjson.so", "not a library")
+  local command = "$NNLUA -e 'io.write \"first \"; print(#nn.from_json \"[1, 2, 3]\")'"
+  local absent = "$NNLUA -e 'print(pcall(require, \"json\"))'"
+  for _, setting in ipairs {"LUA_PATH='%s/?.lua'", "LUA_PATH='%s/?.lua;;'", "LUA_CPATH='%s/?.so'",
+                            "LUA_CPATH='%s/?.so;;'", "LUA_PATH=", "LUA_CPATH=", "LUA_PATH=';;;'",
+                            "LUA_PATH=/nowhere LUA_CPATH=/nowhere", "cd %s;"} do
+    setting = setting:format(foreign) .. " "
+    t.same(says(0, "first 3\n", setting .. command), "first 3\n")
+    says(0, "1\n", setting .. "echo 'print(#nn.from_json \"[1]\")' | $NNLUA")
+    local is_found = setting:find("foreign/?.lua", 1, true) or setting:find "^cd"
+    says(0, is_found and "foreign json" or "module 'json' not found", setting .. absent)
+  end
+  says(0, "\nProcessor\n", ("cd %s; $NNLUA --health || true"):format(foreign))
+end)
+
+t.case("modules of the user are found by the rules of LUA_PATH and LUA_CPATH", function()
+  local command = "$NNLUA -e 'print(package.path) print(package.cpath)'"
+  local function paths(setting)
+    return says(0, "", setting .. " " .. command):match "^(.*)\n(.*)\n$"
+  end
+  local path, libraries = paths "env -u LUA_PATH -u LUA_CPATH"
+  t.check(path:find "^%./%?%.lua;" and libraries:find "^%./%?%.so;", path .. libraries)
+  local given = paths "LUA_PATH='/a/?.lua;/b/?.lua' LUA_CPATH='/c/?.so'"
+  t.check(given:find("^%./%?%.lua;/a/%?%.lua;/b/%?%.lua;/") and not given:find("/usr/", 1, true),
+          given)
+  t.same(select(2, paths "LUA_CPATH='/c/?.so;;'"), "/c/?.so;" .. libraries)
+  t.check(paths("LUA_PATH='/a/?.lua;;'") == path:gsub("^%./%?%.lua;", "%0/a/?.lua;"))
+end)
+
 -- A checkout's lock, with .setup/ of this one.
 local function with_lock(text)
   return says(0, "", ([[

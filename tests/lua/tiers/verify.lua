@@ -28,7 +28,8 @@ local function verified(name, settings, own)
   local steps, layers, all, tensors, losses, read, written = output:match(
     "\nverified: (%d+) steps? of (%d+) of (%d+) layers %([%d.]+ %aB of weights and moments%) in "
     .. "[%d.]+ %aB of RAM equal the same steps without memory.disk bit for bit: (%d+) tensors, "
-    .. "losses ([%d. ]+); ([%d.]+ %aB) read and ([%d.]+ %aB) written\n$")
+    .. "losses ([%d. ]+), and what other programs between them compute; ([%d.]+ %aB) read and "
+    .. "([%d.]+ %aB) written\n$")
   t.check(steps, output)
   t.check(output:find(("verify: %s steps? of %s of %s layers,"):format(steps, layers, all)), output)
   local found = {steps = tonumber(steps), layers = tonumber(layers), all = tonumber(all),
