@@ -341,6 +341,13 @@ int nn_memory_budget(int64_t bytes) {
     });
 }
 int nn_reset_peak(void) { return guard(reset_peak); }
+int nn_check_tiles(int32_t chosen, int32_t* was) {
+    return guard([&] {
+        if (chosen < -1 || chosen > 1) fail("checks of tiles: %d, not -1 to 1", chosen);
+        const bool before = check_tiles(chosen);
+        if (was) *was = before;
+    });
+}
 int nn_matmul_tf32(int32_t allowed, int32_t* was) {
     return guard([&] {
         if (allowed < -1 || allowed > 1) fail("matmul precision: TF32 allowed %d", allowed);

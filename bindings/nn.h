@@ -279,6 +279,9 @@ int nn_tiers(nn_tiers_info_t* out);
 int nn_measure_disk(const char* folder, double written, int64_t piece, int32_t threads,
                     double* bytes_per_second);
 int nn_reset_peak(void);
+// Whether each value of a tile is checked where it is read: 1, 0, or -1: no change; was may be
+// NULL.
+int nn_check_tiles(int32_t chosen, int32_t* was);
 int nn_matmul_tf32(int32_t allowed, int32_t* was);  // 1, 0, or -1: no change; was may be NULL
 // The kernels for attention on GPUs: 0 the best, 1 cuDNN's, 2 nnlua's; or -1: no change.
 int nn_attention_backend(int32_t backend, int32_t* was);

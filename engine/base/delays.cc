@@ -23,7 +23,10 @@ void wait_randomly(double share) {
     static std::atomic<uint64_t> calls{0};
     const uint64_t number = seed + 2 * ++calls;
     if (uniform(number) >= share) return;
-    const double microseconds = 10 * std::pow(400, uniform(number + 1));
+    const double kind = uniform(number + 1), of_short = 0.998;
+    const double microseconds = kind < of_short
+                                    ? 10 * std::pow(400, kind / of_short)
+                                    : 20'000 * std::pow(10, (kind - of_short) / (1 - of_short));
     std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(microseconds));
 }
 

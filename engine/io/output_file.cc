@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/base/delays.h"
 #include "engine/base/error.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
@@ -113,6 +114,7 @@ void OutputFile::write_pieces() {
         Piece piece = std::move(pieces_.front());
         pieces_.pop_front();
         lock.unlock();
+        delay(0.5);
         std::string problem;
         try {
             write_piece(piece);

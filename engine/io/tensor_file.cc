@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "engine/base/delays.h"
 #include "engine/base/error.h"
 #include "engine/base/threads.h"
 #include "engine/io/output_file.h"
@@ -30,7 +31,9 @@ struct PendingTile {
     std::shared_ptr<Extent> extent;  // of a tile in the store
     size_t bytes;
     TransferName name;
-    TransferBuffer loaded;  // the value from the extent
+    tile_checks::Value value;
+    TransferBuffer loaded{};  // the value from the extent
+    bool is_checked = false;
 };
 
 // Bytes, or a tensor, to append. A run is contiguous in a tile and in the file: the tile's extent
@@ -76,8 +79,11 @@ void TensorFile::State::copy(PendingTile& tile, int64_t offset, int64_t bytes) {
         if (tile.status->failed)
             throw Error("a tensor was not computed, since a task before it failed");
     }
-    if (tile.extent && !tile.loaded) tile.loaded = read_now(*tile.extent, tile.bytes, tile.name);
+    if (tile.extent && !tile.loaded)
+        tile.loaded = read_now(*tile.extent, tile.bytes, tile.name, tile.value);
     const void* data = tile.extent ? tile.loaded.get() : starpu_data_get_local_ptr(tile.handle);
+    if (!tile.extent && !std::exchange(tile.is_checked, true))
+        tile_checks::need(tile.handle, tile.value, {data, tile.bytes});
     output.append(static_cast<const char*>(data) + offset, size_t(bytes));
     if (--tile.runs > 0) return;
     tile.loaded.reset();
@@ -111,6 +117,7 @@ void TensorFile::State::write_items() {
         items.pop_front();
         busy = true;
         lock.unlock();
+        delay(0.5);
         try {
             if (problem.empty()) {
                 output.append(item.bytes.data(), item.bytes.size());
@@ -194,7 +201,8 @@ void TensorFile::append(const Tensor& tensor) {
         };
         const int64_t runs = product(tensor.block(i).extent, 0, axes ? axes - 1 : 0);
         item.tiles.push_back({handle, runs, status, hold_in_ram(handle, false, notify), extent,
-                              tile.bytes, extent ? name_of(tile) : TransferName("")});
+                              tile.bytes, extent ? name_of(tile) : TransferName(""),
+                              tile_checks::value_of(tile)});
     }
     count_bytes(tensor.bytes());
     state_->enqueue(std::move(item));

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/memory/disk_checks.h"
 #include "engine/memory/disk_faults.h"
 #include "engine/memory/store.h"
 
@@ -65,7 +64,6 @@ private:
 
     const Options options_;
     DiskFaults faults_;
-    DiskChecks checks_;
     std::atomic<bool> direct_{true};  // transfers bypass the page cache
     int fd_ = -1;
     mutable std::mutex mutex_;

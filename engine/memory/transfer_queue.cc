@@ -96,7 +96,7 @@ void TransferQueue::work(Link& link) {
         }
         (next.transfer.writes ? totals_.written : totals_.read) += next.transfer.bytes;
         lock.unlock();
-        if (has_delays) wait_randomly(0.5);
+        delay(0.5);
         next.transfer.done(error);
         lock.lock();
     }
@@ -105,7 +105,7 @@ void TransferQueue::work(Link& link) {
 std::string TransferQueue::carry_out(const Waiting& next, double end) const {
     const Transfer& transfer = next.transfer;
     const double start = now_us();
-    if (has_delays) wait_randomly(1);
+    delay(1);
     std::string error = carry_out_(transfer);
     if (end > 0) std::this_thread::sleep_for(std::chrono::duration<double>(end - now_seconds()));
     if (transfer_log().on())

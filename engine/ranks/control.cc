@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "engine/base/clock.h"
+#include "engine/base/delays.h"
 #include "engine/base/error.h"
 #include "engine/base/threads.h"
 #include "engine/machine/ranks.h"
@@ -64,6 +65,7 @@ State& state() {
 
 // Whether the message was sent. One to a peer that has ended is dropped and counts as sent.
 bool send_to(const Peer& peer, Type type, const std::string& text) {
+    delay(0.2);
     const std::lock_guard lock(state().sending);
     if (peer.ended && type != Type::end) return true;
     const bool is_value = type == Type::value || type == Type::values;
@@ -218,6 +220,7 @@ void run_thread() {
             send_to_all(Type::beat, "");
             watch::beat();
         }
+        delay(0.2);
         read_all(now - std::exchange(before, now));
         if (shall_end()) print_and_end(state().error);
     }

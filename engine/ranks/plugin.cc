@@ -13,7 +13,12 @@ namespace {
 std::atomic<int64_t> transfers{0};  // submitted and not ended
 void (*report_failure)(const char* what) = nullptr;
 
-void transfer_ended(void*) { --transfers; }
+void (*report_end)() = nullptr;
+
+void transfer_ended(void*) {
+    report_end();
+    --transfers;
+}
 
 // StarPU-MPI only asserts that MPI succeeds, and a fast build ignores that: it would wait forever.
 void on_error(MPI_Comm*, int* code, ...) {
@@ -35,8 +40,8 @@ void gather(const void* mine, void* all, int bytes) {
     MPI_Allgather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, MPI_COMM_WORLD);
 }
 
-int start(void (*failed)(const char* what)) {
-    report_failure = failed;
+int start(void (*failed)(const char* what), void (*ended)()) {
+    report_failure = failed, report_end = ended;
     const int status = starpu_mpi_init_comm(nullptr, nullptr, 0, MPI_COMM_WORLD);
     MPI_Errhandler handler;
     MPI_Comm_create_errhandler(on_error, &handler);

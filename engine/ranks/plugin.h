@@ -11,8 +11,9 @@ struct MpiPlugin {
     bool (*init)();
     // Gathers `bytes` of each rank, in the order of the ranks.
     void (*gather)(const void* mine, void* all, int bytes);
-    // While StarPU runs. `failed` is called on any thread if MPI reports an error.
-    int (*start)(void (*failed)(const char* what));
+    // While StarPU runs. On any thread: `failed` is called if MPI reports an error, and `ended`
+    // when a transfer has ended.
+    int (*start)(void (*failed)(const char* what), void (*ended)());
     void (*stop)();
     // In the order of the tasks submitted so far. handle: of StarPU. The numbers count what was
     // submitted and what has ended.
@@ -21,7 +22,7 @@ struct MpiPlugin {
     int64_t (*under_way)();
     void (*finish)();  // ends MPI; every rank calls it
 };
-constexpr int mpi_plugin_version = 1;
+constexpr int mpi_plugin_version = 2;
 
 }  // namespace nn
 

@@ -6,10 +6,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/base/delays.h"
 #include "engine/base/error.h"
+#include "engine/base/planted_faults.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/plugin.h"
 
@@ -40,6 +43,29 @@ std::string library_file() {
 
 void check(int status, const char* what) {
     if (status != 0) fail("StarPU-MPI cannot %s (status %d)", what, status);
+}
+
+// Whether a fault that tests plant takes the place of this message to another rank.
+bool fails_as_planted(void* handle, int64_t bytes, int to, int64_t* tag) {
+    struct Message {
+        void* handle;
+        int64_t bytes;
+        int to;
+        int64_t tag;
+    };
+    static Message first{};  // of two that are exchanged
+    constexpr int64_t bytes_of_sum = 8;
+    if (bytes == bytes_of_sum) return false;
+    if (planted::is_next(planted::message_lost)) return true;
+    if (!first.handle && planted::is_next(planted::message_swapped)) {
+        first = {handle, bytes, to, *tag};
+        return true;
+    }
+    if (!first.handle || first.bytes != bytes || first.to != to) return false;
+    std::swap(first.tag, *tag);
+    const Message other = std::exchange(first, {});
+    check(plugin->send(other.handle, to, other.tag, 0, bytes > buffered_bytes), "send a tile");
+    return false;
 }
 
 }  // namespace
@@ -87,7 +113,9 @@ double measured_rate() {
     return best;
 }
 
-void start(void (*failed)(const char* what)) { check(plugin->start(failed), "start"); }
+void start(void (*failed)(const char* what)) {
+    check(plugin->start(failed, [] { delay(0.2); }), "start");
+}
 void stop() { plugin->stop(); }
 void finish() {
     if (plugin) plugin->finish();
@@ -98,6 +126,7 @@ const Counts& counts() { return counted; }
 void send(void* handle, int64_t bytes, int to, int64_t tag, int priority) {
     counted.bytes_sent += bytes;
     ++counted.messages_sent;
+    if (planted::are_wanted && fails_as_planted(handle, bytes, to, &tag)) return;
     check(plugin->send(handle, to, tag, priority, bytes > buffered_bytes), "send a tile");
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/planted_faults.h"
 #include "engine/memory/arena.h"
 #include "engine/workers/deferred.h"
 #include "engine/workers/failures.h"
@@ -62,7 +63,8 @@ StarpuHandle claim_at(const TilePlace& place, const Tile& tile) {
 void write_value(const Tile& tile, StarpuHandle from, const char* memory, const Extent& extent) {
     const Acquired target(extent.handle(), true);
     if (has_failed_value(from)) return note_transfer_skipped(from, extent.handle());
-    write_now(extent, memory, tile.bytes, name_of(tile));
+    tile_checks::need(from, tile_checks::value_of(tile), {memory, tile.bytes});
+    write_now(extent, memory, tile.bytes, name_of(tile), tile_checks::value_of(tile));
     note_transfer(extent.handle(), "");
 }
 
@@ -75,7 +77,8 @@ void submit_passage(bool loads, const TilePlace& place, const Tile& tile,
                     const std::shared_ptr<Extent>& passage) {
     submit_transfer({loads, claim_at(place, tile), slots(place.level).memory(place.slot),
                      int64_t(tile.bytes), end_in(passage),
-                     state().levels[place.level].planned_tasks, name_of(tile)});
+                     state().levels[place.level].planned_tasks, name_of(tile),
+                     tile_checks::value_of(tile)});
 }
 void load_through_ram(const Tile& tile, StarpuHandle from, const char* memory,
                       const TilePlace& place) {
@@ -126,9 +129,12 @@ struct Home : StoredTile {
     TransferBuffer read(const std::shared_ptr<Extent>& from) {
         const Acquired source(from ? from->handle() : slot_handle, false);
         if (has_failed_value(source.handle)) return {};
-        if (from) return read_now(*from, tile.bytes, name_of(tile));
+        const auto value = tile_checks::value_of(tile);
+        if (from) return read_now(*from, tile.bytes, name_of(tile), value);
+        const char* const memory = slots(at.level).memory(at.slot);
+        tile_checks::need(slot_handle, value, {memory, tile.bytes});
         TransferBuffer out = transfer_buffer(tile.bytes);
-        std::memcpy(out.get(), slots(at.level).memory(at.slot), tile.bytes);
+        std::memcpy(out.get(), memory, tile.bytes);
         return out;
     }
     void drop() override {}
@@ -155,6 +161,7 @@ struct Home : StoredTile {
         if (value) {
             const Acquired target(handle_of(t), true);
             if (!lacks_memory(target.handle)) std::memcpy(target.memory(), value.get(), t.bytes);
+            tile_checks::note_same(target.handle, source, "a copy");
         }
         if (value && lacks_memory(handle_of(t))) {
             t.storage = std::make_unique<Home>(t, before, kept);
@@ -178,7 +185,8 @@ std::shared_ptr<Extent> copy_of(const Tile& tile) {
 void put_in_store(Tile& tile) {
     auto extent = copy_of(tile);
     const bool valid =
-        extent && static_cast<StoredTile&>(*tile.storage).copy_version == tile.version;
+        extent && (static_cast<StoredTile&>(*tile.storage).copy_version == tile.version ||
+                   planted::is_next(planted::copy_stale));
     if (!extent) extent = new_extent(tile, int64_t(tile.bytes));
     if (!valid && tile.has_value()) {
         const Acquired source(handle_of(tile), false);
@@ -198,7 +206,10 @@ void put_in_slot(Tile& tile, const TilePlace& to) {
             if (has_failed_value(source.handle)) {
                 note_transfer_skipped(source.handle, target.handle);
             } else {
+                const auto value = tile_checks::value_of(tile);
+                tile_checks::need(source.handle, value, {source.memory(), tile.bytes});
                 std::memcpy(target.memory(), source.memory(), tile.bytes);
+                tile_checks::note_same(target.handle, source.handle, "a copy");
                 note_transfer(target.handle, "");
             }
         }
@@ -208,18 +219,6 @@ void put_in_slot(Tile& tile, const TilePlace& to) {
 }
 
 }  // namespace
-
-TransferName name_of(const Tile& tile) {
-    constexpr const char* kinds[tile_kinds] = {"",
-                                               " of the weights",
-                                               " of the gradients",
-                                               " of the optimizer state",
-                                               " of the activations",
-                                               " of the cache"};
-    return {format("tile %llu of %s%s", static_cast<unsigned long long>(tile.number),
-                   human_bytes(double(tile.bytes)).c_str(), kinds[tile.kind]),
-            tile.kind};
-}
 
 std::shared_ptr<Extent> new_extent(const Tile& tile, int64_t bytes) {
     return std::make_shared<Extent>(lowest_store(), bytes, name_of(tile).text);
@@ -312,8 +311,8 @@ void submit_slot_transfer(bool loads, const TilePlace& place, const Tile& tile,
                           const std::shared_ptr<Extent>& extent, uint64_t due) {
     const State::Level& level = state().levels[place.level];
     submit_transfer({loads, claim_at(place, tile), level.slots->memory(place.slot),
-                     int64_t(tile.bytes), end_in(extent), level.planned_tasks + due,
-                     name_of(tile)});
+                     int64_t(tile.bytes), end_in(extent), level.planned_tasks + due, name_of(tile),
+                     tile_checks::value_of(tile)});
 }
 
 void submit_level_transfer(bool loads, const TilePlace& place, uint32_t slot_below,
@@ -328,7 +327,8 @@ void submit_level_transfer(bool loads, const TilePlace& place, uint32_t slot_bel
          int64_t(tile.bytes),
          {pinned_ram(), reinterpret_cast<int64_t>(below.memory(slot_below)), handle, {}},
          level.planned_tasks + due,
-         name_of(tile)});
+         name_of(tile),
+         tile_checks::value_of(tile)});
 }
 
 std::shared_ptr<Extent> stored_value(Tile& tile) {

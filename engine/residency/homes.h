@@ -32,8 +32,7 @@ void make_slots(const std::vector<uint32_t>& blocks);
 // Memory that temporaries of a planned program take beside slots: eager tasks leave it free.
 void promise_ram(int64_t bytes);
 
-TransferName name_of(const Tile& tile);  // for errors
-// bytes: at least those of the tile.
+// In the lowest store. bytes: at least those of the tile.
 std::shared_ptr<Extent> new_extent(const Tile& tile, int64_t bytes);
 
 // The tiles with homes.

@@ -9,9 +9,12 @@
 #include <mutex>
 #include <utility>
 
+#include "engine/base/delays.h"
 #include "engine/base/error.h"
+#include "engine/base/planted_faults.h"
 #include "engine/memory/arena.h"
 #include "engine/memory/disk.h"
+#include "engine/residency/transfer_faults.h"
 #include "engine/workers/failures.h"
 #include "engine/workers/gpu.h"
 #include "engine/workers/watchdog.h"
@@ -58,10 +61,29 @@ void end_task(std::unique_ptr<TransferTask> context) {
     starpu_task_end_dep_release(task);
 }
 
+std::string problem_of(const SlotTransfer& t) {
+    if (!tile_checks::on()) return "";
+    try {
+        const tile_checks::Bytes in_slot{t.memory, size_t(t.bytes), tile_checks::gpu_of(t.slot)};
+        const std::string text =
+            tile_checks::problem(t.loads ? t.below.handle : t.slot, t.value, in_slot);
+        if (text.empty()) return "";
+        return format("%s of %s: %s", t.loads ? "load" : "store", t.what.text.c_str(),
+                      text.c_str());
+    } catch (const std::exception& e) {
+        return e.what();
+    }
+}
+
 // Called when the disk has carried out the transfer, on one of its threads.
-void end_transfer(TransferTask* context, const std::string& error) {
+void end_transfer(TransferTask* context, std::string error) {
     const SlotTransfer& t = context->transfer;
-    note_transfer(t.loads ? t.slot : t.below.handle, error);
+    const StarpuHandle from = t.loads ? t.below.handle : t.slot,
+                       to = t.loads ? t.slot : t.below.handle;
+    if (error.empty()) error = problem_of(t);
+    if (error.empty()) tile_checks::note_same(to, from, t.loads ? "a load" : "a store");
+    if (t.loads && planted::is_next(planted::slot_altered)) *static_cast<char*>(t.memory) ^= 1;
+    note_transfer(to, error);
     end_task(std::unique_ptr<TransferTask>(context));
 }
 
@@ -70,16 +92,14 @@ void begin_transfer(void* argument) {
     auto* const context = static_cast<TransferTask*>(argument);
     const SlotTransfer& t = context->transfer;
     const StarpuHandle below = t.below.handle, from = t.loads ? below : t.slot;
+    delay(0.2);
     if (has_failed_value(from)) {
         note_transfer_skipped(from, t.loads ? t.slot : below);
         return end_task(std::unique_ptr<TransferTask>(context));
     }
-    const auto done = [context](const std::string& error) { end_transfer(context, error); };
-    Store& store = *t.below.store;
-    if (t.loads)
-        store.read(t.below.place, t.memory, t.bytes, t.order, t.what, done);
-    else
-        store.write(t.below.place, t.memory, t.bytes, t.order, t.what, done);
+    carry_out(*t.below.store,
+              {!t.loads, t.below.place, t.bytes, static_cast<char*>(t.memory), t.order, t.what,
+               [context](const std::string& error) { end_transfer(context, error); }});
 }
 
 }  // namespace
@@ -90,8 +110,21 @@ Extent::Extent(std::shared_ptr<Store> store, int64_t bytes, const std::string& w
 }
 
 Extent::~Extent() {
+    tile_checks::end_handle(handle_);
     if (running() && !gpu_is_lost()) starpu_data_unregister_submit(handle_);
     store_->release(place_, bytes_);
+}
+
+TransferName name_of(const Tile& tile) {
+    constexpr const char* kinds[tile_kinds] = {"",
+                                               " of the weights",
+                                               " of the gradients",
+                                               " of the optimizer state",
+                                               " of the activations",
+                                               " of the cache"};
+    return {format("tile %llu of %s%s", static_cast<unsigned long long>(tile.number),
+                   human_bytes(double(tile.bytes)).c_str(), kinds[tile.kind]),
+            tile.kind};
 }
 
 TransferEnd end_in(const std::shared_ptr<Extent>& extent) {
@@ -126,8 +159,12 @@ void Slots::map_ram(bool is_pinned) {
 }
 
 Slots::~Slots() {
+    end_late_transfers();
     if (!gpu_is_lost())  // its thread may hold StarPU's locks
-        for (StarpuHandle handle : handles_) starpu_data_unregister(handle);
+        for (StarpuHandle handle : handles_) {
+            starpu_data_unregister(handle);
+            tile_checks::end_handle(handle);
+        }
     if (!in_ram()) {
         if (!gpu_is_lost()) gpu_free(memory_);
         return;
@@ -147,6 +184,7 @@ StarpuHandle Slots::claim(uint32_t slot, uint32_t blocks, int64_t bytes) {
         starpu_variable_data_register(&handles_.back(), node_,
                                       reinterpret_cast<uintptr_t>(memory(slot)),
                                       size_t(is_part ? bytes : all));
+        tile_checks::note_memory(handles_.back(), memory(slot), in_ram() ? -1 : only_gpu().device);
     }
     order_after(handles_[number], table_.claim(number));
     return handles_[number];
@@ -221,22 +259,27 @@ template <class F> static void wait_for_transfer(F start) {
     if (!error.empty()) throw Error(error);
 }
 
-TransferBuffer read_now(const Extent& extent, size_t bytes, const TransferName& what) {
+TransferBuffer read_now(const Extent& extent, size_t bytes, const TransferName& what,
+                        tile_checks::Value value) {
     TransferBuffer buffer = transfer_buffer(bytes);
     wait_for_transfer([&](Transfer::Done done) {
         extent.store()->read(extent.place(), buffer.get(), int64_t(bytes), 0, what,
                              std::move(done));
     });
+    const std::string wrong = tile_checks::problem(extent.handle(), value, {buffer.get(), bytes});
+    if (!wrong.empty()) fail("load of %s: %s", what.text.c_str(), wrong.c_str());
     return buffer;
 }
 
-void write_now(const Extent& extent, const char* memory, size_t bytes, const TransferName& what) {
+void write_now(const Extent& extent, const char* memory, size_t bytes, const TransferName& what,
+               tile_checks::Value value) {
     const TransferBuffer buffer = transfer_buffer(bytes);
     std::memcpy(buffer.get(), memory, bytes);
     wait_for_transfer([&](Transfer::Done done) {
         extent.store()->write(extent.place(), buffer.get(), int64_t(bytes), 0, what,
                               std::move(done));
     });
+    tile_checks::note(extent.handle(), value, {memory, bytes}, "a store");
 }
 
 }  // namespace nn

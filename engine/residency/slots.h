@@ -12,6 +12,7 @@
 #include "engine/tiers/placement.h"
 #include "engine/tiers/slot_table.h"
 #include "engine/workers/handles.h"
+#include "engine/workers/tile_checks.h"
 
 namespace nn {
 
@@ -31,6 +32,8 @@ private:
     const int64_t bytes_, place_;
     StarpuHandle handle_ = nullptr;
 };
+
+TransferName name_of(const Tile& tile);  // for errors
 
 class Slots {
 public:
@@ -100,6 +103,7 @@ struct SlotTransfer {
     TransferEnd below;
     uint64_t order;
     TransferName what;
+    tile_checks::Value value;
 };
 void submit_transfer(SlotTransfer transfer);
 // Memory for reads and writes, whose pages leave the process with it: malloc would keep tens of
@@ -110,9 +114,11 @@ struct UnmapBuffer {
 };
 using TransferBuffer = std::unique_ptr<char, UnmapBuffer>;
 TransferBuffer transfer_buffer(size_t bytes);  // throws OutOfMemory
-// Read an extent, or write one from any memory, and wait. Any thread. what: as above. They throw
-// Error.
-TransferBuffer read_now(const Extent& extent, size_t bytes, const TransferName& what);
-void write_now(const Extent& extent, const char* memory, size_t bytes, const TransferName& what);
+// Read an extent, or write one from any memory, and wait. Any thread. what, value: as above. They
+// throw Error.
+TransferBuffer read_now(const Extent& extent, size_t bytes, const TransferName& what,
+                        tile_checks::Value value);
+void write_now(const Extent& extent, const char* memory, size_t bytes, const TransferName& what,
+               tile_checks::Value value);
 
 }  // namespace nn

@@ -16,6 +16,7 @@
 #include "engine/runtime/session.h"
 #include "engine/workers/failures.h"
 #include "engine/workers/handles.h"
+#include "engine/workers/tile_checks.h"
 #include "engine/workers/waits.h"
 #include "engine/workers/watchdog.h"
 
@@ -83,8 +84,13 @@ void copy_tile(const HostCopy& copy, char* host, Tile& tile) {
     if (has_error()) held.reset();  // tasks that check_pending() waits for may need the tile
     check_pending();
     if (lacks_memory(handle)) refuse_copy(handle, std::move(held), tile.bytes);
-    char* data = static_cast<char*>(starpu_data_get_local_ptr(handle));
+    char* const memory = static_cast<char*>(starpu_data_get_local_ptr(handle));
+    const tile_checks::Bytes bytes{memory, tile.bytes};
+    if (copy.to_host) tile_checks::need(handle, tile_checks::value_of(tile), bytes);
+    char* data = memory;
     copy.copy(0, host, data);
+    if (!copy.to_host)
+        tile_checks::note(handle, tile_checks::next_value(tile), bytes, "a copy from the program");
     tile.value = Tile::Value::written;
 }
 

@@ -5,6 +5,7 @@
 
 #include "engine/ranks/transport.h"
 #include "engine/residency/homes.h"
+#include "engine/runtime/rank_checks.h"
 #include "engine/runtime/submit.h"
 #include "engine/workers/waits.h"
 
@@ -25,6 +26,7 @@ template <class F> void move_whole(Tile& tile, bool reads, F move) {
 
 void send_tile(Tile& tile, int to, int64_t tag) {
     move_whole(tile, true, [&](StarpuHandle handle) {
+        rank_checks::send_sum(handle, tile_checks::value_of(tile), to, tag);
         transport::send(handle, int64_t(tile.bytes), to, tag, 0);
     });
 }
@@ -32,6 +34,7 @@ void send_tile(Tile& tile, int to, int64_t tag) {
 void receive_tile(Tile& tile, int from, int64_t tag) {
     move_whole(tile, false, [&](StarpuHandle handle) {
         transport::receive(handle, int64_t(tile.bytes), from, tag);
+        rank_checks::check_received(handle, tile_checks::next_value(tile), from, tag);
     });
     note_written(tile);
 }
@@ -44,10 +47,12 @@ void submit_rank_transfer(const Task& task, const StarpuHandle* slots) {
     Tile& tile = *task.tiles[0];
     const StarpuHandle value = handle(0, sends);
     if (sends) {
+        rank_checks::send_sum(value, tile_checks::value_of(tile), task.peer, task.tag);
         transport::send(value, int64_t(tile.bytes), task.peer, task.tag, task.priority);
     } else {
         if (task.handles > 1) submit_order(value, handle(1, true));
         transport::receive(value, int64_t(tile.bytes), task.peer, task.tag);
+        rank_checks::check_received(value, tile_checks::next_value(tile), task.peer, task.tag);
         note_written(tile);
     }
 }
@@ -62,7 +67,8 @@ void submit_through_staging_buffer(const Task& task, const StarpuHandle* slots, 
     const auto copy = [&](bool loads) {
         const auto in_ram = reinterpret_cast<int64_t>(place.memory);
         const TransferEnd below{pinned_ram(), in_ram, place.handle, {}};
-        submit_transfer({loads, slots[0], memory, bytes, below, 0, name_of(tile)});
+        submit_transfer(
+            {loads, slots[0], memory, bytes, below, 0, name_of(tile), tile_checks::value_of(tile)});
     };
     const bool sends = task.transfer == Task::Transfer::send;
     if (sends) copy(false);

@@ -20,10 +20,12 @@
 #include "engine/ranks/transport.h"
 #include "engine/residency/homes.h"
 #include "engine/runtime/environment.h"
+#include "engine/runtime/rank_checks.h"
 #include "engine/workers/deferred.h"
 #include "engine/workers/gpu.h"
 #include "engine/workers/handles.h"
 #include "engine/workers/rates.h"
+#include "engine/workers/tile_checks.h"
 #include "engine/workers/waits.h"
 #include "engine/workers/watchdog.h"
 #include "engine/workers/workers.h"
@@ -145,11 +147,23 @@ void need_all_gpus(int gpus) {
 }
 
 void stop_starpu() {
+    rank_checks::stop();
     if (ranks().several()) transport::stop();
     set_running(false);
     starpu_shutdown();
     set_pinning({});
     workers_stopped();
+}
+
+// NNLUA_CHECKS=tiles, unless the program chooses.
+void read_checks() {
+    static bool done = false;
+    if (std::exchange(done, true)) return;
+    const char* const text = std::getenv("NNLUA_CHECKS");
+    const std::string wanted = text && *text ? text : "off";
+    if (wanted != "tiles" && wanted != "off")
+        fail("NNLUA_CHECKS is '%s'; tiles or off is needed", text);
+    if (wanted == "tiles") tile_checks::is_on = true;
 }
 
 }  // namespace
@@ -162,11 +176,20 @@ void configure(const SessionOptions& options) {
     chosen = options;
 }
 
+bool check_tiles(int chosen) {
+    read_checks();
+    const bool before = tile_checks::on();
+    if (chosen >= 0 && running()) fail("checks must be chosen before the first tensor is computed");
+    if (chosen >= 0) tile_checks::is_on = chosen != 0;
+    return before;
+}
+
 void start() {
     if (gpu_is_lost()) raise_lost_gpu();
     if (running()) return;
     if (ranks().several() && !control::started())
         fail("this program runs on one rank only; start it without mpirun, or a script with nnlua");
+    read_checks();
     warn_if_oversubscribed();
     warn_if_without_gpu();
     warn_of_gpu_problem();

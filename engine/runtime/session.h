@@ -16,7 +16,10 @@ struct SessionOptions {
 };
 
 void configure(const SessionOptions& options);  // before start(); an error afterwards
-void start();                                   // idempotent; called by the first submission
+// Whether each value of a tile is checked where it is read (workers/tile_checks.h). chosen: 1, 0,
+// or -1 for no change; an error after start(). Returns what was chosen before.
+bool check_tiles(int chosen);
+void start();       // idempotent; called by the first submission
 void shutdown();    // waits for all tasks; idempotent; tiles lose their values
 int cpu_workers();  // starts the session
 int gpus();         // likewise

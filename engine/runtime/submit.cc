@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "engine/base/delays.h"
 #include "engine/base/error.h"
 #include "engine/base/interrupts.h"
 #include "engine/graph/product_ways.h"
@@ -18,6 +19,7 @@
 #include "engine/residency/homes.h"
 #include "engine/runtime/session.h"
 #include "engine/workers/handles.h"
+#include "engine/workers/tile_checks.h"
 #include "engine/workers/waits.h"
 #include "engine/workers/worker.h"
 #include "engine/workers/workers.h"
@@ -89,6 +91,20 @@ GroupArg* group_arg(const TaskGroup& group, const std::vector<const TaskArg*>& p
         GroupArg{group.all, int(count), args, uses_cuda_graphs() ? group.graph.get() : nullptr};
 }
 
+// Tells the checks of tiles what the task reads and writes.
+template <class TileAt>
+void expect_values(const starpu_task* t, const Mode* modes, TileAt tile_at) {
+    if (!tile_checks::on()) return;
+    std::vector<tile_checks::Operand> operands(size_t(t->nbuffers));
+    for (size_t i = 0; i < operands.size(); ++i) {
+        Tile& tile = tile_at(i);
+        operands[i].bytes = tile.bytes;
+        if (modes[i] != Mode::write) operands[i].before = tile_checks::value_of(tile);
+        if (modes[i] != Mode::read) operands[i].after = tile_checks::next_value(tile);
+    }
+    tile_checks::expect(t, std::move(operands));
+}
+
 template <class F, class... Arguments> auto timed(F call, Arguments... arguments) {
     const StarpuTime time;
     return call(arguments...);
@@ -123,6 +139,8 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg), const Plann
     if (task.gpu >= 0 && !planned && t->where == STARPU_CUDA) choose_worker(t, task.gpu, task.lane);
     if (done) t->callback_func = done, t->callback_arg = arg;
     if (profiling()) record_task(task, t);
+    expect_values(t, task.modes, [&](size_t i) -> Tile& { return *task.tiles[i]; });
+    delay(0.02);
     const int status = timed(starpu_task_submit, t);
     if (status != 0) {
         withdraw_record(t);
@@ -164,10 +182,12 @@ void submit_group(const TaskGroup& group, const std::vector<const TaskArg*>& pat
         modes[i] = starpu_mode(group.modes[i]);
         if (group.modes[i] != Mode::read) note_written(tile);
     }
+    expect_values(t, group.modes.data(), [&](size_t i) -> Tile& { return *group.tiles[i]; });
     t->priority = priority;
     t->flops = double(group.all.flops);
     t->where = group.gpu < 0 ? STARPU_CPU : STARPU_CUDA;
     if (group.gpu >= 0) choose_worker(t, group.gpu, group.lane);
+    delay(0.02);
     if (const int status = timed(starpu_task_submit, t); status != 0)
         fail("%s: no worker can run this here (StarPU: %s)", group.all.op, std::strerror(-status));
 }

@@ -61,6 +61,7 @@ public:
     const uint32_t recording;  // the recording that created it; 0: none
     bool is_planned = false;   // the recording is a plan (graph/recording.h), which it outlives
     uint32_t version = 0;      // counts changes in place; a view stores the version at its creation
+    uint64_t write = 0;        // of its present value (workers/tile_checks.h)
     TileKind kind = other_kind;
     Value value = Value::none;
     int32_t owner = -1;       // the rank that changes the persistent tile; -1: not yet known

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/base/delays.h"
 #include "engine/base/error.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
@@ -63,6 +64,7 @@ struct RamRequest {
 
 static void on_granted(void* context) {
     auto* const request = static_cast<RamRequest*>(context);
+    delay(0.2);
     const std::function<void()> notify = std::move(request->notify);
     RamRequest::State before = RamRequest::requested;
     if (request->state.compare_exchange_strong(before, RamRequest::granted)) return notify();

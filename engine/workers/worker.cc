@@ -19,6 +19,7 @@
 #include "engine/workers/failures.h"
 #include "engine/workers/gpu.h"
 #include "engine/workers/rates.h"
+#include "engine/workers/tile_checks.h"
 #include "engine/workers/watchdog.h"
 #include "kernels/team.h"
 
@@ -61,9 +62,32 @@ std::string run_kernel_on_cpu(const TaskArg& arg, const Operands& operands) {
 }
 
 void skip(const TaskArg& arg) {
+    tile_checks::note_kept();
     note_skipped(arg);
     if (!profiling()) return;
     if (TaskRecord* record = current_record()) record->skipped = true;
+}
+
+// error: "" for success.
+void end_task(const TaskArg& arg, const std::string& error) {
+    if (!error.empty()) {
+        tile_checks::forget_task();
+        return note_result(arg, error);
+    }
+    try {
+        tile_checks::note_results(arg.op);
+        note_result(arg, "");
+    } catch (const std::exception& e) {
+        note_result(arg, e.what());
+    }
+}
+
+std::string wrong_operand() {
+    try {
+        return tile_checks::problem_before_task();
+    } catch (const std::exception& e) {
+        return e.what();
+    }
 }
 
 Operands find_operands(void* buffers[], const TaskArg& arg) {
@@ -142,35 +166,36 @@ bool start_as_graph(void* buffers[], const TaskArg* const* args, int count, GpuG
     return end_graph_on_gpu(graph, run_all_kernels(buffers, args, count, true).first);
 }
 
-// Runs the kernels of a task, which are several for a group. On a GPU, note_result is called when
+// Runs the kernels of a task, which are several for a group. On a GPU, end_task is called when
 // all have ended.
 void run_on_worker(void* buffers[], const TaskArg* const* args, int count, bool gpu,
                    GpuGraph* graph = nullptr) {
     if (needs_failed_value()) return skip(*args[0]);
     if (arena_failures() > 0) {
         const std::string error = missing_memory(buffers);
-        if (!error.empty()) return note_result(*args[0], error);
+        if (!error.empty()) return end_task(*args[0], error);
     }
-    if (gpu && !begin_on_gpu(*args[0], count, note_result))
-        return note_result(*args[0], "too many tasks are in flight on this GPU worker");
+    if (const std::string wrong = wrong_operand(); !wrong.empty()) return end_task(*args[0], wrong);
+    if (gpu && !begin_on_gpu(*args[0], count, end_task))
+        return end_task(*args[0], "too many tasks are in flight on this GPU worker");
     try {
         poison(buffers, gpu);
     } catch (const std::exception& e) {
-        return note_result(*args[0], e.what());
+        return end_task(*args[0], e.what());
     }
     if (!graph || !start_as_graph(buffers, args, count, *graph)) {
         const auto [error, failed] = run_all_kernels(buffers, args, count, gpu);
-        if (!error.empty()) return note_result(*args[failed], error);
+        if (!error.empty()) return end_task(*args[failed], error);
     }
     if (gpu)
         end_on_gpu();
     else
-        note_result(*args[count - 1], "");
+        end_task(*args[count - 1], "");
 }
 
 template <bool gpu> void run_task(void* buffers[], void* cl_arg) {
     const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
-    if (has_delays) wait_randomly(0.2);
+    delay(0.2);
     {
         const Computing computing(!gpu);
         const KernelTimer timer(!gpu);
@@ -182,7 +207,7 @@ template <bool gpu> void run_task(void* buffers[], void* cl_arg) {
 
 template <bool gpu> void run_group(void* buffers[], void* cl_arg) {
     const auto& group = *static_cast<GroupArg*>(cl_arg);
-    if (has_delays) wait_randomly(0.2);
+    delay(0.2);
     const Computing computing(!gpu);
     const KernelTimer timer(!gpu);
     run_on_worker(buffers, group.args, group.count, gpu, group.graph);

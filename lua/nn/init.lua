@@ -24,8 +24,8 @@ for file, names in pairs {
   ["base.arguments"] = "options", ["base.capi"] = "fail", ["base.cluster"] = "cluster ranks",
   ["base.budget"] = "activations memory measure_disk memory_budget memory_tiers reset_peak",
   ["base.engine"] = "seed random_state set_random_state devices workers machine"
-    .. " run_tasks_on matmul_precision attention_backend gradient_dtype tiles sync interrupted"
-    .. " clear_interrupt defer_interrupts version is_tty now",
+    .. " run_tasks_on checks matmul_precision attention_backend gradient_dtype tiles sync"
+    .. " interrupted clear_interrupt defer_interrupts version is_tty now",
   ["core.accumulate"] = "accumulate", ["core.compile"] = "compile plan",
   ["core.creation"] = "zeros ones rand randn arange zeros_like ones_like tensor from_host linspace"
     .. " rand_like randn_like randint randperm bernoulli one_hot",

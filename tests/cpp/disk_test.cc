@@ -153,29 +153,6 @@ TEST_CASE("a disk without O_DIRECT, unnamed files or reserved space keeps what i
     }
 }
 
-TEST_CASE("checksums find wrong bytes and lost writes") {
-    const Folder folder;
-    setenv("NNLUA_CHECK_DISK", "1", 1);
-    for (const char* injected : {"read:2:corrupt", "write:2:lost"}) {
-        setenv("NNLUA_FAIL_DISK", injected, 1);
-        Disk disk({folder.path});
-        const int64_t extent = disk.allocate(disk_block, "a tile");
-        Waiter waiter;
-        for (int i = 0; i < 2; ++i) {
-            const Block data = block(disk_block, i + 1);
-            disk.write(extent, data.get(), disk_block, 0, "a tile", waiter.note());
-            waiter.wait(2 * i + 1);
-            CHECK(waiter.error == "");
-            disk.read(extent, data.get(), disk_block, 0, "a tile", waiter.note());
-            waiter.wait(2 * i + 2);
-        }
-        CHECK(waiter.error == "a tile cannot be read from the disk folder '" + folder.path +
-                                  "': the bytes are not those that were written");
-    }
-    unsetenv("NNLUA_FAIL_DISK");
-    unsetenv("NNLUA_CHECK_DISK");
-}
-
 TEST_CASE("an injected failure that cannot be read is an error") {
     const Folder folder;
     for (const char* injected : {"write", "write:3", "write:0:5", "wrote:3:5", "read:3:none"}) {

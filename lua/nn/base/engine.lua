@@ -139,6 +139,18 @@ local function choose(who, names, chosen, set)
   return names[was[0]]
 end
 
+local kinds_of_checks = {[0] = "off", "tiles", text = '"off" or "tiles"'}
+--- nn.checks(what) chooses what the engine checks while it computes: "off" (the default), or
+--- "tiles": whatever reads a tile (a task, a transfer to or from a disk, a GPU or another rank, a
+--- checkpoint) compares the value's number and its CRC-32 with those of the write that it depends
+--- on. A difference is an error that names the tile, what wrote it and what reads it. Results have
+--- the same bits; a step takes longer by the time to read each tile twice more. Call it before the
+--- first tensor is computed; NNLUA_CHECKS=tiles in the environment does the same. Returns the
+--- previous choice; without an argument it changes nothing. Errors: other words; the engine has
+--- already started.
+---     nn.checks()  --> "off"
+function M.checks(what) return choose("checks", kinds_of_checks, what, C.nn_check_tiles) end
+
 local precisions = {[0] = "highest", "high", text = '"highest" or "high"'}
 --- nn.matmul_precision(precision) sets how GPUs multiply f32 matrices: "highest" (the default) in
 --- f32; "high" with operands rounded to TF32 (10 bits of mantissa), which is several times faster.

@@ -9,9 +9,9 @@ local units = require "nn.base.units"
 local M = {}
 
 --- nn.memory_fields() -> the settings devices.gpus, devices.cuda_graphs, devices.matmul_precision,
---- memory_gb, memory.activations, memory.ram, memory.disk, memory.disk_rate, memory.disk_in_ram,
---- memory.gpu and memory.plan_seconds, for a recipe's schema. nn.run_fields contains them; other
---- recipes call nn.use_memory.
+--- checks, memory_gb, memory.activations, memory.ram, memory.disk, memory.disk_rate,
+--- memory.disk_in_ram, memory.gpu and memory.plan_seconds, for a recipe's schema. nn.run_fields
+--- contains them; other recipes call nn.use_memory.
 ---     nn.config({nn.memory_fields()}, {"memory.ram=6GB"}).memory.ram  --> "6GB"
 function M.memory_fields()
   local field = config.field
@@ -23,6 +23,8 @@ function M.memory_fields()
                                .. "TF32, which is several times as fast",
                                {choices = {"highest", "high"}}),
     },
+    checks = field("off", "tiles: compare the checksum of each tile wherever it is read, so that a "
+                   .. "wrong value is an error; slower", {choices = {"off", "tiles"}}),
     memory_gb = field(0, "memory budget in GB; 0: 90 % of the available memory",
                       {min = 0, real = true}),
     memory = {
@@ -60,10 +62,11 @@ function M.use_disk(memory, ram)
                        plan_seconds = memory.plan_seconds}
 end
 
---- nn.use_memory(cfg) sets the GPUs, CUDA graphs and the precision of f32 products on them, the
---- memory budget or the tiers of nn.memory_tiers, and the choice of nn.activations, from the
---- settings of nn.memory_fields. Call it before creating tensors. Errors: as nn.devices and
---- nn.memory_tiers; memory.ram or memory.disk_rate without memory.disk.
+--- nn.use_memory(cfg) sets the checks of tiles, the GPUs, CUDA graphs and the precision of f32
+--- products on them, the memory budget or the tiers of nn.memory_tiers, and the choice of
+--- nn.activations, from the settings of nn.memory_fields. Call it before creating tensors. Errors:
+--- as nn.checks, nn.devices and nn.memory_tiers; memory.ram or memory.disk_rate without
+--- memory.disk.
 ---     nn.use_memory(nn.config({nn.memory_fields()}, {}))
 function M.use_memory(cfg)
   for name in pairs(M.memory_fields()) do
@@ -73,6 +76,7 @@ function M.use_memory(cfg)
     end
   end
   local devices, memory = cfg.devices, cfg.memory
+  if cfg.checks ~= "off" then engine.checks(cfg.checks) end
   if devices.gpus >= 0 or devices.cuda_graphs then
     engine.devices {gpus = devices.gpus >= 0 and devices.gpus or nil,
                     cuda_graphs = devices.cuda_graphs}

@@ -119,8 +119,8 @@ function M.use_ranks(cfg)
 end
 
 -- Settings of one start of a run, which a resumed run does not inherit.
-local of_start = {out = true, resume = true, plan = true, verify = true, profile = true,
-                  profile_steps = true, plot = true}
+local of_start = {out = true, resume = true, plan = true, verify = true, checks = true,
+                  profile = true, profile_steps = true, plot = true}
 
 -- The folder of the run that the setting resume names; nil if it is a checkpoint.
 local function run_folder(resume)

@@ -262,8 +262,8 @@ local function judge(differ, path, found, other, list)
                                        found.there)
   end
   parts[#parts + 1] = other
-  lib.fail("verify: with memory.disk, other bits than in RAM: %s; with NNLUA_CHECK_DISK=1 in the "
-           .. "environment, a disk that returns wrong bytes is an error of its own",
+  lib.fail("verify: with memory.disk, other bits than in RAM: %s; with checks=tiles, the first "
+           .. "wrong tile is an error of its own",
            table.concat(parts, "; "))
 end
 

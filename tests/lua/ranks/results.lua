@@ -113,7 +113,7 @@ t.case("ranks that have RAM and a disk of their own give the bits of one process
     for _ = 1, 10 do             -- the least memory of one rank may be more than that of another
       text, messages, status = run(
         ("--ranks %d %s %s ram=%d disk=%s"):format(ranks, model, words, ram, disk),
-        number % 2 == 0 and "NNLUA_CHECK_DISK=1 NNLUA_DELAYS=" .. number)
+        number % 2 == 0 and "NNLUA_CHECKS=tiles NNLUA_DELAYS=" .. number)
       local least = messages:match "a plan for this program needs at least .- of RAM %((%d+) "
       if not least then break end
       ram = math.floor(1.05 * tonumber(least))

@@ -72,19 +72,21 @@ local everything = "model.layers=4 model.heads=4 model.embd=128 model.context=16
   .. "sample_every=5 --profile"
 local numbers = {TERM = 15, INT = 2, HUP = 1, XCPU = 24}
 
--- Starts or resumes the run and sends it a signal after `seconds` of training, or of its start.
--- `repeats` sends it twice, as timeout does. Returns the output, the exit status, and the seconds
--- from the signal to the end.
-local function start_and_signal(name, seconds, from_start, repeats)
+-- Starts or resumes the run and sends it a signal: `seconds` after so many lines of metrics.jsonl
+-- are new, or after its start if `lines` is nil. `repeats` sends it twice, as timeout does. Returns
+-- the output, the exit status, and the seconds from the signal to the end.
+local function start_and_signal(name, lines, seconds, repeats)
   local _, output = shell(([[
     : >killed.log                              # without the lines of the round before
     (exec env --default-signal train 0 %s resume=auto out=killed) >killed.log 2>&1 & process=$!
     (timeout 120 tail --pid=$process -f /dev/null || kill -KILL $process) >/dev/null 2>&1 &
-    until %s || grep -q 'steps [0-9]* to' killed.log; do kill -0 $process || break; sleep 0.01; done
+    lines() { cat killed/metrics.jsonl 2>/dev/null | wc -l; }
+    end=$(($(lines) + %d))
+    until [ $(lines) -ge $end ]; do kill -0 $process || break; sleep 0.01; done
     sleep %.3f; begin=$(date +%%s%%N); kill -%s $process; %s
     [ %s = USR1 ] && { sleep 0.2; kill -KILL $process; }
     wait $process 2>/dev/null; echo "status $? $(($(date +%%s%%N) - begin))"
-    cat killed.log]]):format(everything, tostring(from_start), seconds, name,
+    cat killed.log]]):format(everything, lines or 0, seconds, name,
                                repeats and "kill -" .. name .. " $process 2>/dev/null" or "",
                                name))
   local status, nanoseconds = output:match "status (%d+) (%d+)\n"
@@ -116,8 +118,9 @@ t.case("no kill and no signal at a random moment loses a checkpoint", function()
   for round = 1, 2 * rounds do
     local name = round % 2 == 1 and "KILL" or asking[math.random(#asking)]
     local from_start = math.random() < 0.2
-    local output, status, seconds = start_and_signal(name, math.random() * 0.3, from_start,
-                                                     math.random() < 0.5)
+    local lines = not from_start and math.random(12)
+    local wait = math.random() * (from_start and 0.3 or 0.03)
+    local output, status, seconds = start_and_signal(name, lines, wait, math.random() < 0.5)
     local killed = name == "KILL" or name == "USR1"
     local early = from_start and name == "USR1" and status == 128 + 10  -- before its handler is set
     t.check(early or status == 128 + (killed and 9 or numbers[name]), output)

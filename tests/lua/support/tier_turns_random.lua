@@ -91,6 +91,12 @@ end
 local function one_of(list) return list[math.random(#list)] end
 local programs = {"second", "validate", "average", "plain", "sample", "save", "gradients"}
 
+-- What disturbs a training: nothing, delays, or delays and checks of tiles.
+local function disturbed(how)
+  local delays = "NNLUA_DELAYS=" .. math.random(1e6)
+  return how == 2 and delays or how == 3 and "NNLUA_CHECKS=tiles " .. delays or ""
+end
+
 -- Sizes whose tiles are on both sides of those from which tiles are placed: 64, 16 and 4 kB.
 local function random_case()
   local case = {share = 0.1 + 0.8 * math.random() ^ 2, lower = 0.1 + 0.9 * math.random(), ranks = 1,
@@ -106,13 +112,14 @@ local function random_case()
   }
   if settings.dtype == "bf16" and math.random() < 0.3 then settings.rounding = "stochastic" end
   local several = not mpi.missing() and math.random() < 0.2
+  local ranks = one_of {2, 2, 3}
   if several or math.random() < 0.15 then
     settings.shards, settings.shard = accum * one_of {1, 2}, one_of {"weights", "optimizer"}
-    if settings.shards < 2 then settings.shards = 2 end
+    if settings.shards < ranks then settings.shards = ranks end
     settings.accum = settings.shards
     settings.batch = settings.shards * math.random(2)
   end
-  if several then case.ranks, case.levels = 2, 1 end
+  if several then case.ranks, case.levels = ranks, 1 end
   if emulated.missing() then case.levels = 1 end
   local words = {}
   for name, value in pairs(settings) do words[#words + 1] = name .. "=" .. value end
@@ -125,7 +132,7 @@ local function random_case()
   end
   case.words = table.concat(words, " ") .. " " .. table.concat(order, " ")
   case.environment = ("NNLUA_CPUS=%d %s"):format(
-    one_of {1, 1, 2, 2, 3}, one_of {"", "", "NNLUA_DELAYS=" .. math.random(1e6)})
+    one_of {1, 1, 2, 2, 3}, disturbed(os.getenv "TIERS_DISTURBED" and 3 or math.random(4)))
   return case
 end
 

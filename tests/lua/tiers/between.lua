@@ -1,6 +1,6 @@
 -- Compiled functions whose memory is planned, with other programs and other uses of their tensors
 -- between two runs: the values are those of a run that fits into memory, to the bit. TIERS_BETWEEN:
--- how many random settings; TIERS_SEED: which.
+-- how many random settings; TIERS_SEED: which; TIERS_DISTURBED=1: all with delays and nn.checks.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local t = require "nn.test"

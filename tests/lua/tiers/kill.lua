@@ -19,7 +19,7 @@ files.write(folder .. "/train", ([[#!/bin/bash
     steps=30 memory.disk=%s memory.disk_in_ram=true memory.ram=$RAM "$@"
 ]]):format(t.program(), host.root, folder, disk))
 local function shell(text)
-  return t.shell(("cd %s; chmod +x train; export RAM=8MB NNLUA_CHECK_DISK=1; "):format(folder)
+  return t.shell(("cd %s; chmod +x train; export RAM=8MB NNLUA_CHECKS=tiles; "):format(folder)
                  .. text)
 end
 

@@ -37,7 +37,7 @@ local function random_model()
   return {settings = table.concat(words, " "), share = 0.15 + 0.75 * math.random(),
           environment = ("NNLUA_CPUS=%d %s"):format(
             one_of {1, 1, 1, 2, 2, 2, 3},
-            one_of {"", "NNLUA_CHECK_DISK=1 NNLUA_DELAYS=" .. math.random(1e6)})}
+            one_of {"", "NNLUA_CHECKS=tiles NNLUA_DELAYS=" .. math.random(1e6)})}
 end
 
 local models = {}

@@ -56,7 +56,7 @@ end)
 
 t.case("several disks change no bit", function()
   local disks = {t.folder(), t.folder(), t.folder()}
-  compare(model, "NNLUA_CHECK_DISK=1", table.concat(disks, ",", 1, 2))
+  compare(model, "NNLUA_CHECKS=tiles", table.concat(disks, ",", 1, 2))
   compare(model .. "accum=4 dtype=bf16", "NNLUA_DELAYS=3", table.concat(disks, ","))
   for _, disk in ipairs(disks) do t.same(files.list(disk), {}) end
 end)

@@ -85,8 +85,9 @@ t.case("wrong bytes from the disk are found, with the first tensor that differs"
   t.same(path, "tok.weight")
   t.check(not output:find "verified", output)
   status, output = recipe("gpt2_train", tiers .. "memory.ram=12MB verify=2", nil,
-                          "NNLUA_CHECK_DISK=1 NNLUA_FAIL_DISK=read:20:corrupt")
-  t.check(status == 1 and output:find "the bytes are not those that were written", output)
+                          "NNLUA_CHECKS=tiles NNLUA_FAIL_DISK=read:20:corrupt")
+  t.check(status == 1
+          and output:find "load of tile %d+ .-: tile %d+ has changed since a store", output)
 end)
 
 t.case("settings that cannot be verified are refused before anything runs", function()

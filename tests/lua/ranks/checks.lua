@@ -1,0 +1,58 @@
+-- nn.checks "tiles" on several ranks: the same bits with it, and it finds wrong messages
+-- (engine/base/planted_faults.h). Skipped where MPI is not installed or not built in.
+-- Runs alone: a rank that is silent for seconds counts as lost.
+local files = require "nn.io.files"
+local t = require "nn.test"
+local root = package.loaded["nn.host"].root
+package.path = root .. "/tests/lua/support/?.lua;" .. package.path
+local mpi = require "mpi"
+
+local script = root .. "/tests/lua/support/tier_turns.lua "
+local size = "embd=128 batch=4 context=16 vocab=300 layers=2 steps=3 shards=2 accum=2 "
+
+-- Runs the training -> its status, output and messages.
+local function run(environment, ranks, words)
+  mpi.need()
+  local folder = t.folder()
+  local status, output = t.shell(("%s timeout -k 1 100 '%s' %s %s %s disk=%s folder=%s 2>%s/log")
+    :format(environment, mpi.program, ranks > 1 and "--ranks " .. ranks or "", script,
+            size .. words, folder, folder, folder))
+  return status, output, files.read(folder .. "/log")
+end
+
+for shard, more in pairs {optimizer = "validate=1 save=2", weights = "sample=2 save=1"} do
+  t.case("checks of tiles change no bit of ranks that divide: " .. shard, function()
+    local words = ("shard=%s %s"):format(shard, more)
+    local _, expected, messages = run("", 1, words)
+    local ram = math.floor(0.6 * tonumber(messages:match "peak (%d+)"))
+    for _, way in ipairs {{2, ""}, {2, " ram=" .. ram}} do
+      local status, output, log
+      for _ = 1, 8 do
+        status, output, log = run("NNLUA_CHECKS=tiles NNLUA_DELAYS=5", way[1], words .. way[2])
+        local least = log:match "plan for this program needs at least .- %((%d+) bytes"
+        if not least then break end
+        way[2] = " ram=" .. least
+      end
+      t.check(status == 0, log)
+      t.same(output, expected)
+    end
+  end)
+end
+
+local expected = {
+  message_altered = "receive: tile %d+ from rank %d has the CRC%-32",
+  message_swapped = "receive: tile %d+ from rank %d has the CRC%-32",
+  message_lost = "no progress for 3 s",
+}
+for kind, text in pairs(expected) do
+  t.case("checks find a planted fault: " .. kind, function()
+    for rank = 0, 1 do
+      local what = ("NNLUA_CHECKS=tiles NNLUA_WATCHDOG=3 NNLUA_PLANT=%s:%d:%d"):format(
+        kind, math.random(5, 60), rank)
+      local status, _, log = run(what, 2, "shard=weights")
+      t.check(status == 1 and log:find(text), what .. ": " .. log)
+    end
+  end)
+end
+
+t.finish()
