@@ -19,6 +19,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/grace.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/control.h"
 #include "engine/ranks/transport.h"
@@ -93,15 +94,34 @@ void explain_end_before_ranks(const std::string& hosts, int status) {
         status, hosts.c_str());
 }
 
+// Ends ranks whose step lasts longer than the limit after SIGTERM.
+struct Grace {
+    const double limit = grace_limit();
+    double end = 0;
+    void check(double now, const RankWatch& watch) {
+        if (limit == 0 || stops == 0 || first_stop != SIGTERM || watch.is_between_steps()) return;
+        if (end == 0) end = now + limit;
+        if (now < end || stops > 1) return;
+        std::fprintf(stderr,
+                     "\nnnlua: the ranks' step did not end within %g s of SIGTERM and is given up "
+                     "(NNLUA_GRACE=SECONDS sets this limit). The last checkpoint remains; "
+                     "resume=auto continues from it.\n",
+                     limit);
+        on_stop(SIGTERM);
+    }
+};
+
 int wait_for_child(pid_t pid, RankWatch* watch) {
     int status = 0;
     double lost_for = 0;
+    Grace grace;
     for (double before = now_seconds();;) {
         const pid_t ended = waitpid(pid, &status, WNOHANG);
         if (ended == pid) break;
         if (ended < 0 && errno != EINTR) return 1;
         watch->wait(0.02);
         const double now = now_seconds();
+        grace.check(now, *watch);
         if (watch->has_lost_rank()) lost_for += std::min(now - before, 1.0);
         before = now;
         if (lost_for < seconds_to_end) continue;

@@ -53,7 +53,8 @@ const char* const usage =
     "  --                     the end of nnlua's own options\n"
     "A recipe's options follow its name: nnlua recipes/gpt2_train.lua --help\n"
     "Environment: NNLUA_CPUS (number of CPU workers), NNLUA_ISA (baseline, avx2, avx512),\n"
-    "NNLUA_WATCHDOG (seconds after which a task counts as hung; 0: never), STARPU_SCHED,\n"
+    "NNLUA_WATCHDOG (seconds after which a task counts as hung; 0: never), NNLUA_GRACE\n"
+    "(seconds that a step has to end after SIGTERM; 0: no limit), STARPU_SCHED,\n"
     "OPENBLAS_CORETYPE, NNLUA_PRODUCTS (openblas, onednn, matmul, loops; default: the fastest).\n"
     "Signals to a training run: SIGINT, SIGTERM and SIGHUP save and end it, SIGUSR1 saves and\n"
     "continues; see nnlua(1).\n";
@@ -365,7 +366,7 @@ int run(int argc, char** argv) {
     const int first = options.script ? options.script : argc;
     if (const int code = open_state(argc, argv, first, options.is_session())) return code;
     nn::raise_signals_in(state, nn::format("@%s/lua/", library_root().c_str()));
-    nn::install_signal_handlers();
+    if (!nn::install_signal_handlers()) return 1;
     nn::show_progress();
     if (options.health) return run_text(state, "require('health').run()", "=health");
     int code = 0;

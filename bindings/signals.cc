@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
 
 extern "C" {
@@ -14,8 +16,10 @@ extern "C" {
 }
 
 #include "bindings/mapped_files.h"
+#include "engine/base/grace.h"
 #include "engine/base/interrupts.h"
 #include "engine/machine/ranks.h"
+#include "engine/ranks/watch.h"
 
 namespace nn {
 namespace {
@@ -25,6 +29,17 @@ volatile std::sig_atomic_t last = 0, unhandled = 0;  // last: stop signal or SIG
 std::atomic<bool> save_asked{false}, ends_at_once{false};
 bool is_first_rank = true;   // only rank 0 prints
 std::string library_source;  // how the names of the library's chunks begin
+
+// If a step does not end within a limit after SIGTERM, the process gives it up. The timer's signal
+// is SIGRTMAX.
+struct Grace {
+    bool has_timer = false;
+    timer_t timer{};
+    itimerspec limit{};
+    char begin[200] = "";  // of the message
+    char end[4000] = "";   // what remains then; "" unless a run trains
+    timespec saved_at{};   // since when `end` is known
+} grace;
 
 // The first stop signal: its time, and whether a training run was to be saved then.
 timespec first_time;
@@ -50,14 +65,34 @@ void interrupt_hook(lua_State* L, lua_Debug* here) {
     if (clear_interrupt() || again) luaL_error(L, "interrupted");
 }
 
+double seconds_between(const timespec& a, const timespec& b) {
+    return double(b.tv_sec - a.tv_sec) + 1e-9 * double(b.tv_nsec - a.tv_nsec);
+}
+
 // Whether a signal may be a repetition of the first one: timeout(1) sends SIGTERM to its child and
 // then to the child's group; Linux repeats SIGXCPU every second. While a run is to be saved, all
 // signals within a second count as one; otherwise the same signal within 0.1 seconds does.
 bool repeats_first(int signal, const timespec& now) {
-    const double seconds =
-        double(now.tv_sec - first_time.tv_sec) + 1e-9 * double(now.tv_nsec - first_time.tv_nsec);
+    const double seconds = seconds_between(first_time, now);
     const bool saves = interrupt_requested() && (first_was_deferred || interrupts_deferred());
     return saves ? signal == SIGXCPU || seconds < 1 : signal == last && seconds < 0.1;
+}
+
+void write_text(const char* text) {
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
+}
+
+[[noreturn]] void give_step_up() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    char digits[24], *first = digits + sizeof digits;
+    *--first = 0;
+    for (auto left = int64_t(seconds_between(grace.saved_at, now)); left || !*first; left /= 10)
+        *--first = char('0' + left % 10);
+    for (const char* text : {static_cast<const char*>(grace.begin), static_cast<const char*>(first),
+                             static_cast<const char*>(grace.end)})
+        write_text(text);
+    _exit(128 + SIGTERM);
 }
 
 void on_signal(int signal) {
@@ -72,6 +107,8 @@ void on_signal(int signal) {
     if (last != SIGPIPE && interrupt_requested()) _exit(128 + signal);
     first_time = now;
     first_was_deferred = interrupts_deferred();
+    if (signal == SIGTERM && first_was_deferred && grace.has_timer)
+        timer_settime(grace.timer, 0, &grace.limit, nullptr);
     last = signal;
     unhandled = unhandled + 1;
     request_interrupt();
@@ -85,6 +122,11 @@ void on_signal(int signal) {
     } else if (state) {
         lua_sethook(state, interrupt_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
     }
+}
+
+void on_timer_or_signal(int signal, siginfo_t* info, void*) {
+    if (info->si_code != SI_TIMER) return on_signal(signal);
+    if (grace.end[0]) give_step_up();
 }
 
 // The reader of our output is gone: a training run saves and ends, any other run ends at once.
@@ -115,6 +157,40 @@ void handle(int signal, void (*handler)(int), bool always = false) {
         sigdelset(&action.sa_mask, crash);
     action.sa_flags = SA_RESTART | SA_ONSTACK;
     sigaction(signal, &action, nullptr);
+}
+
+void install_timer(double seconds) {
+    if (seconds == 0) return;
+    sigevent event = {};
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = SIGRTMAX;
+    grace.has_timer = timer_create(CLOCK_MONOTONIC, &event, &grace.timer) == 0;
+    grace.limit.it_value.tv_sec = time_t(seconds);
+    grace.limit.it_value.tv_nsec = long((seconds - double(time_t(seconds))) * 1e9);
+    std::snprintf(grace.begin, sizeof grace.begin,
+                  "\nnnlua: the step did not end within %g s of SIGTERM and is given up "
+                  "(NNLUA_GRACE=SECONDS sets this limit); seconds of training that are lost: ",
+                  seconds);
+    struct sigaction action = {};
+    if (sigaction(SIGRTMAX, nullptr, &action) != 0) return;
+    action.sa_sigaction = on_timer_or_signal;
+    action.sa_flags |= SA_SIGINFO;
+    sigaction(SIGRTMAX, &action, nullptr);
+}
+
+// set_remains(text): what a run that gives its step up leaves; without a text: no step runs.
+int set_remains(lua_State* L) {
+    const char* const text = lua_tostring(L, 1);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::snprintf(grace.end, sizeof grace.end, text ? ". %s\n" : "%s", text ? text : "");
+    clock_gettime(CLOCK_MONOTONIC, &grace.saved_at);
+    const itimerspec never = {};
+    if (!text && grace.has_timer) timer_settime(grace.timer, 0, &never, nullptr);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    watch::set_between_steps(!text);
+    return 0;
 }
 
 // Products of oneDNN (seen in version 2.6.3) keep values below the stack pointer, beyond the 128
@@ -160,18 +236,27 @@ void on_stop_of_ranks(int) { on_signal(SIGINT); }
 }  // namespace
 
 // All signals that would end the program by default, except SIGQUIT and those of a crash.
-void install_signal_handlers() {
+bool install_signal_handlers() {
+    double limit = 0;
+    try {
+        limit = grace_limit();
+    } catch (const Error& e) {
+        std::fprintf(stderr, "nnlua: %s\n", e.what());
+        return false;
+    }
     use_own_stack();
     for (int signal : {SIGINT, SIGTERM}) handle(signal, on_signal, true);
     for (int signal : {SIGHUP, SIGXCPU, SIGPWR, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGSTKFLT})
         handle(signal, on_signal);
     for (int signal = SIGRTMIN; signal <= SIGRTMAX; ++signal) handle(signal, on_signal);
+    install_timer(limit);
     for (int signal : {SIGUSR1, SIGUSR2}) handle(signal, on_save_signal);
     is_first_rank = ranks().rank == 0;
     if (ranks().several()) handle(SIGUSR2, on_stop_of_ranks);
     handle(SIGPIPE, on_broken_pipe, true);
     for (int signal : {SIGWINCH, SIGCONT, SIGXFSZ}) handle(signal, on_other, true);
     install_bus_handler();
+    return true;
 }
 
 void raise_signals_in(lua_State* L, const std::string& library) {
@@ -182,10 +267,13 @@ void raise_signals_in(lua_State* L, const std::string& library) {
 int last_signal() { return last; }
 
 void add_signal_functions(lua_State* L) {
-    const luaL_Reg functions[] = {
-        {"signal", push_last_signal},       {"save_asked", take_save_asked},
-        {"clear_signals", clear_signals},   {"end_at_once", end_at_once},
-        {"forget_signals", forget_signals}, {nullptr, nullptr}};
+    const luaL_Reg functions[] = {{"signal", push_last_signal},
+                                  {"save_asked", take_save_asked},
+                                  {"clear_signals", clear_signals},
+                                  {"end_at_once", end_at_once},
+                                  {"forget_signals", forget_signals},
+                                  {"set_remains", set_remains},
+                                  {nullptr, nullptr}};
     luaL_register(L, nullptr, functions);
 }
 

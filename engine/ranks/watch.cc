@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <random>
 #include <sstream>
@@ -22,6 +23,7 @@ constexpr char variable[] = "NNLUA_LAUNCHER";  // "KEY PORT ADDRESS ADDRESS ..."
 constexpr double seconds_to_connect = 5;
 
 int to_launcher = -1;  // the socket of rank 0
+std::atomic<bool> is_between_steps{true};
 
 }  // namespace
 
@@ -69,6 +71,7 @@ void RankWatch::wait(double seconds) {
         silence_ = 0;
         for (Message message; inbox_.next(&message);) {
             has_beat_ = has_beat_ || message.type == Type::beat;
+            if (message.type == Type::beat) is_between_steps_ = message.text == "ended";
             is_done_ = is_done_ || message.type == Type::end;
         }
     }
@@ -105,8 +108,11 @@ void watch::join() {
 }
 
 void watch::beat() {
-    if (to_launcher >= 0) sockets::send(to_launcher, Type::beat, "", 0);
+    if (to_launcher >= 0)
+        sockets::send(to_launcher, Type::beat, is_between_steps ? "ended" : "", 0);
 }
+
+void watch::set_between_steps(bool is) { is_between_steps = is; }
 
 void watch::done() {
     if (to_launcher >= 0) sockets::send(to_launcher, Type::end, "", 1);

@@ -17,7 +17,8 @@ public:
     // Whether rank 0 was connected and has ended before its work was done, or is silent for longer
     // than the limit of ranks.
     bool has_lost_rank() const { return is_lost_; }
-    bool has_met_rank() const { return has_met_; }  // rank 0 has connected
+    bool is_between_steps() const { return is_between_steps_; }  // rank 0 saves or ends its run
+    bool has_met_rank() const { return has_met_; }               // rank 0 has connected
 
 private:
     void accept_rank();
@@ -27,14 +28,15 @@ private:
     sockets::Inbox inbox_;
     double silence_ = 0, limit_;
     bool has_beat_ = false;  // rank 0 sends no beats while it waits for the other ranks
-    bool has_met_ = false, is_done_ = false, is_lost_ = false;
+    bool is_between_steps_ = true, has_met_ = false, is_done_ = false, is_lost_ = false;
 };
 
 namespace watch {
 
 void join();  // rank 0: connects to the launcher, if there is one that can be reached
 void beat();  // rank 0, about every second
-void done();  // rank 0, when all ranks have done their work
+void set_between_steps(bool is);  // rank 0: whether no step of a run computes; its beats say so
+void done();                      // rank 0, when all ranks have done their work
 
 }  // namespace watch
 

@@ -82,7 +82,8 @@ void end_transfer(TransferTask* context, std::string error) {
                        to = t.loads ? t.slot : t.below.handle;
     if (error.empty()) error = problem_of(t);
     if (error.empty()) tile_checks::note_same(to, from, t.loads ? "a load" : "a store");
-    if (t.loads && planted::is_next(planted::slot_altered)) *static_cast<char*>(t.memory) ^= 1;
+    if (t.loads && planted::is_next(planted::slot_altered) && tile_checks::gpu_of(t.slot) < 0)
+        *static_cast<char*>(t.memory) ^= 1;
     note_transfer(to, error);
     end_task(std::unique_ptr<TransferTask>(context));
 }

@@ -12,7 +12,7 @@
 namespace nn {
 namespace {
 
-constexpr auto delay = std::chrono::milliseconds(30);
+constexpr auto lateness = std::chrono::milliseconds(30);
 
 void begin(Store& store, Transfer t) {
     if (t.writes)
@@ -31,7 +31,7 @@ std::vector<std::thread>& late_threads() {
 void begin_later(Store& store, Transfer t) {
     const std::lock_guard lock(late_mutex);
     late_threads().emplace_back([&store, t = std::move(t)]() mutable {
-        std::this_thread::sleep_for(delay);
+        std::this_thread::sleep_for(lateness);
         std::promise<void> ended;
         t.done = [&](const std::string&) { ended.set_value(); };
         begin(store, std::move(t));

@@ -17,11 +17,35 @@ local active                     -- the run that trains now
 local HANG_SECONDS = 5           -- to wait for a checkpoint's file while a task hangs
 local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in a row end the run
 
+--- say_what_remains(run): if a step of the run is given up (bindings/signals.cc), the message names
+--- its last checkpoint.
+function M.say_what_remains(run)
+  if not run.in_steps then return end
+  local text = run.saver:newest()
+  if run.saver.path then text = text .. "; to resume:\n  " .. command.resume(run.out) end
+  host.set_remains(text)
+end
+
+--- begin_steps(run), end_step(run): a step that lasts too long after SIGTERM is given up from now
+--- on; the step has ended, and the run saves.
+function M.begin_steps(run)
+  run.in_steps = true
+  M.say_what_remains(run)
+end
+function M.end_step(run)
+  run.in_steps = false
+  host.set_remains()
+end
+
 --- watch(run): the run trains from now on, and an error ends it.
-function M.watch(run) active, host.failed, host.before_input = run, M.failed, M.before_input end
+function M.watch(run)
+  active, host.failed, host.before_input = run, M.failed, M.before_input
+  M.begin_steps(run)
+end
 
 -- Errors no longer end the run, and signals raise errors again.
 local function unwatch()
+  if active then M.end_step(active) end
   active, host.failed, host.before_input = nil, nil, nil
   engine.defer_interrupts(false)
 end
@@ -140,6 +164,7 @@ function M.failed(message)
   local run = active
   if not run then return nil end
   active = nil
+  M.end_step(run)
   if not cluster.is_first() then return nil end      -- rank 0 has the files
   local settled, problem = pcall(settle, run)
   local lost = settled and ""

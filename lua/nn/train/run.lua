@@ -36,6 +36,7 @@ local function open(cfg, out, lock)
                              traffic = traffic.new(), began = engine.now()}, Run)
   self.saver = saver.new(out, cfg, function(step, path)
     self.log:event("checkpoint", {step = step, path = path})
+    ending.say_what_remains(self)
   end)
   memory.use_memory(cfg)
   run_settings.use_ranks(cfg)
@@ -294,6 +295,7 @@ end
 -- Saves the current state, and waits until it is on the disk.
 local function save(self)
   pause(self)
+  ending.end_step(self)
   start_save(self)
   self.saver:settle(self.step)
 end
@@ -302,12 +304,10 @@ end
 local function end_step(self)
   engine.defer_interrupts(true)
   local last, asked = self.step == self.cfg.steps or self.reached, ending.asked()
-  if last or asked == "stop" then
-    save(self)
-    return last or ending.stop(self)
-  end
+  if last or asked then save(self) end
+  if last or asked == "stop" then return last or ending.stop(self) end
   if asked == "save" then
-    save(self)
+    ending.begin_steps(self)
     self:say(("saved step %d in %s after a signal; the run continues"):format(
       self.step, self.saver.path))
     return start_clock(self)
@@ -333,7 +333,8 @@ end
 --- run:steps() -> iterator over the step numbers, from 1 or from the step after the checkpoint. It
 --- saves every save_every steps and after the last one; after `break`, run:done saves. Ctrl-C,
 --- SIGTERM and SIGHUP finish the step, save, print the command that resumes, and end the program
---- with status 128 + the signal's number; a signal more than a second later ends it at once.
+--- with status 128 + the signal's number; a signal more than a second later ends it at once, and
+--- so does a step that has not ended NNLUA_GRACE seconds (20) after SIGTERM.
 --- SIGUSR1 and SIGUSR2 save, and the run continues. After an error in the loop, a checkpoint in
 --- progress is completed if its values are good, and the program prints the last checkpoint.
 ---     local run, last = nn.run(cfg), nil

@@ -30,6 +30,51 @@ t.case("every signal that asks a program to end saves the run first", function()
   end
 end)
 
+-- The third step waits for a file, which SIGTERM may not outlast.
+local function give_up(options)
+  files.write(run.folder .. "/wait.lua", [[
+    local nn, files = require "nn", require "nn.io.files"
+    local run = nn.run(nn.config({nn.run_fields {steps = 4, save_every = 1, out = "wait"}}, arg))
+    local model = nn.Linear(4, 4)
+    run:track {model = model}
+    for n in run:steps() do
+      if n == 3 then
+        io.stderr:write "waiting\n"
+        while not files.exists "go" do end
+      end
+      run:record(model(nn.ones(2, 4)):sum())
+    end
+    run:done {}
+  ]])
+  local _, output = shell(([[
+    rm -rf wait go; NNLUA_GRACE=0.5 %s %s wait.lua >wait.log 2>&1 & process=$!
+    await wait.log waiting; kill -TERM $process; await_end $process; echo "ended with $?"
+    cat wait.log; touch go; %s wait.lua resume=auto 2>&1]]):format(t.program(), options,
+                                                                 t.program()))
+  t.check(output:find "ended with 143\n", output)
+  t.check(output:find "step did not end within 0.5 s of SIGTERM and is given up %(NNLUA_GRACE=",
+          output)
+  t.check(output:find "resumed after step %d from wait/checkpoint%-", output)
+  t.check(output:find "\ndone after", output)
+  return output
+end
+
+t.case("a step that has not ended some time after SIGTERM is given up", function()
+  local output = give_up ""
+  t.check(output:find "are lost: %d+%. The last checkpoint is wait/checkpoint%-0+1;", output)
+end)
+
+t.case("so is a step of several ranks", function()
+  local missing = require "mpi".missing()
+  if missing then t.skip(missing) end
+  give_up "--ranks 2"
+end)
+
+t.case("NNLUA_GRACE that is no number is an error", function()
+  local status, output = t.shell "NNLUA_GRACE=soon $NNLUA -e 'print(1)' 2>&1"
+  t.check(status == 1 and output:find "NNLUA_GRACE is 'soon'; a number of seconds is", output)
+end)
+
 t.case("a run that a signal kills at once keeps its checkpoints", function()
   for _, name in ipairs {"QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "SEGV", "SYS"} do
     local _, output = shell(([[
