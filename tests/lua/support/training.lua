@@ -7,6 +7,7 @@ local t = require "nn.test"
 
 local M = {}
 local small = "data.text=text.txt model.layers=1 model.embd=32 model.heads=2 model.context=16 "
+  .. "model.dtype=f32 "  -- auto would depend on measured rates
   .. "data.batch=4 eval_every=0 final_batches=2 sample.tokens=10 schedule.warmup=2 log_every=1"
 
 --- new(before) -> {folder=, shell=, newest=, events=}. before: Lua code to run before the recipe.
