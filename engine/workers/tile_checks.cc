@@ -56,29 +56,45 @@ std::string wrong_value(Value needed, const Noted& found) {
         number(needed.tile), number(needed.write), number(found.value.write), found.by);
 }
 
-// What the main thread and workers have in common: a buffer of the running task.
+// A buffer of a task, which runs on the calling worker.
 struct Buffer {
     StarpuHandle handle;
+    Operand expected;
     bool reads, writes;
     Bytes bytes;
 };
-std::vector<Buffer> buffers_of(const starpu_task* task, const std::vector<Operand>& operands) {
+std::vector<Buffer> buffers_of(const starpu_task* task, const std::vector<Operand>& expected) {
     const auto worker = unsigned(starpu_worker_get_id());
     const unsigned node = starpu_worker_get_memory_node(worker);
-    const int gpu = starpu_worker_get_type(int(worker)) == STARPU_CUDA_WORKER
-                        ? starpu_worker_get_devid(int(worker))
-                        : -1;
+    const bool is_gpu = starpu_worker_get_type(int(worker)) == STARPU_CUDA_WORKER;
+    const int gpu = is_gpu ? starpu_worker_get_devid(int(worker)) : -1;
     std::vector<Buffer> out;
-    for (int i = 0; i < task->nbuffers; ++i) {
+    for (size_t i = 0; i < expected.size(); ++i) {
         const StarpuHandle handle = STARPU_TASK_GET_HANDLE(task, i);
         const auto mode = STARPU_TASK_GET_MODE(task, i);
-        out.push_back(
-            {handle,
-             (mode & STARPU_R) != 0,
-             (mode & STARPU_W) != 0,
-             {starpu_data_handle_to_pointer(handle, node), operands[size_t(i)].bytes, gpu}});
+        const void* const memory = starpu_data_handle_to_pointer(handle, node);
+        out.push_back({handle,
+                       expected[i],
+                       (mode & STARPU_R) != 0,
+                       (mode & STARPU_W) != 0,
+                       {memory, expected[i].bytes, gpu}});
     }
     return out;
+}
+
+// Of the task that runs on the calling worker; none if it has nothing to check. is_over: forgets
+// what is expected.
+std::vector<Buffer> buffers(bool is_over) {
+    const starpu_task* const task = starpu_task_get_current();
+    std::vector<Operand> expected;
+    {
+        const std::lock_guard lock(state().mutex);
+        const auto found = state().expected.find(task);
+        if (found == state().expected.end()) return {};
+        expected = found->second;
+        if (is_over) state().expected.erase(found);
+    }
+    return buffers_of(task, expected);
 }
 
 // The value in a place gets another number.
@@ -87,15 +103,6 @@ void rename(StarpuHandle place, Value from, Value to) {
     const auto found = state().notes.find(place_of(place));
     if (found != state().notes.end() && found->second.value.write == from.write)
         found->second.value = to;
-}
-
-std::vector<Operand> take_expected(const starpu_task* task) {
-    const std::lock_guard lock(state().mutex);
-    const auto found = state().expected.find(task);
-    if (found == state().expected.end()) return {};
-    std::vector<Operand> out = std::move(found->second);
-    state().expected.erase(found);
-    return out;
 }
 
 }  // namespace
@@ -190,18 +197,9 @@ void expect(const starpu_task* task, std::vector<Operand> operands) {
 
 std::string problem_before_task() {
     if (!on()) return "";
-    const starpu_task* const task = starpu_task_get_current();
-    std::vector<Operand> expected;
-    {
-        const std::lock_guard lock(state().mutex);
-        const auto found = state().expected.find(task);
-        if (found == state().expected.end()) return "";
-        expected = found->second;
-    }
-    const std::vector<Buffer> buffers = buffers_of(task, expected);
-    for (size_t i = 0; i < buffers.size(); ++i) {
-        if (!buffers[i].reads) continue;
-        const std::string text = problem(buffers[i].handle, expected[i].before, buffers[i].bytes);
+    for (const Buffer& buffer : buffers(false)) {
+        if (!buffer.reads) continue;
+        const std::string text = problem(buffer.handle, buffer.expected.before, buffer.bytes);
         if (!text.empty()) return text;
     }
     return "";
@@ -209,31 +207,24 @@ std::string problem_before_task() {
 
 void note_results(const char* by) {
     if (!on()) return;
-    const starpu_task* const task = starpu_task_get_current();
-    const std::vector<Operand> expected = take_expected(task);
-    if (expected.empty()) return;
-    const std::vector<Buffer> buffers = buffers_of(task, expected);
-    for (size_t i = 0; i < buffers.size(); ++i)
-        if (buffers[i].writes) note(buffers[i].handle, expected[i].after, buffers[i].bytes, by);
-    if (planted::is_next(planted::tile_altered))
-        for (const Buffer& buffer : buffers)
-            if (buffer.writes && buffer.bytes.gpu < 0)
-                *static_cast<char*>(const_cast<void*>(buffer.bytes.memory)) ^= 1;
+    const std::vector<Buffer> all = buffers(true);
+    for (const Buffer& buffer : all)
+        if (buffer.writes) note(buffer.handle, buffer.expected.after, buffer.bytes, by);
+    if (all.empty() || !planted::is_next(planted::tile_altered)) return;
+    for (const Buffer& buffer : all)
+        if (buffer.writes && buffer.bytes.gpu < 0)
+            *static_cast<char*>(const_cast<void*>(buffer.bytes.memory)) ^= 1;
 }
 
 void note_kept() {
     if (!on()) return;
-    const starpu_task* const task = starpu_task_get_current();
-    const std::vector<Operand> expected = take_expected(task);
-    if (expected.empty()) return;
-    const std::vector<Buffer> buffers = buffers_of(task, expected);
-    for (size_t i = 0; i < buffers.size(); ++i)
-        if (buffers[i].reads && buffers[i].writes)
-            rename(buffers[i].handle, expected[i].before, expected[i].after);
+    for (const Buffer& buffer : buffers(true))
+        if (buffer.reads && buffer.writes)
+            rename(buffer.handle, buffer.expected.before, buffer.expected.after);
 }
 
 void forget_task() {
-    if (on()) take_expected(starpu_task_get_current());
+    if (on()) buffers(true);
 }
 
 }  // namespace nn::tile_checks
