@@ -76,9 +76,9 @@ local function arguments_of(self, t, seconds)
     add('"tile":%d,"shape":[%s]', t.tile + 1, table.concat(shape, ","))
     add('"dtype":"%s"', lib.dtypes[t.dtype])
   end
-  if seconds > 0 and t.flops > 0 then add('"GFLOP/s":%.1f', t.flops / seconds / 1e9) end
+  if seconds > 0 and t.flops > 0 then add('"GFLOP/s":%.6g', t.flops / seconds / 1e9) end
   if t.library[0] ~= 0 then add('"library":%s', self:text(t.library).json) end
-  if seconds > 0 and t.bytes > 0 then add('"GB/s":%.1f', t.bytes / seconds / 1e9) end
+  if seconds > 0 and t.bytes > 0 then add('"GB/s":%.6g', t.bytes / seconds / 1e9) end
   if t.run > 0 then add('"run":%d,"task":%d', t.run, t.index + 1) end
   add('"ready after ms":%.3f,"taken after ms":%.3f', (t.ready - t.submitted) * 1e3,
       (t.popped - t.ready) * 1e3)

@@ -39,20 +39,42 @@ for shard, more in pairs {optimizer = "validate=1 save=2", weights = "sample=2 s
   end)
 end
 
-local expected = {
-  message_altered = "receive: tile %d+ from rank %d has the CRC%-32",
-  message_swapped = "receive: tile %d+ from rank %d has the CRC%-32",
-  message_lost = "no progress for 3 s",
-}
-for kind, text in pairs(expected) do
-  t.case("checks find a planted fault: " .. kind, function()
-    for rank = 0, 1 do
-      local what = ("NNLUA_CHECKS=tiles NNLUA_WATCHDOG=3 NNLUA_PLANT=%s:%d:%d"):format(
-        kind, math.random(5, 60), rank)
-      local status, _, log = run(what, 2, "shard=weights")
-      t.check(status == 1 and log:find(text), what .. ": " .. log)
-    end
-  end)
+-- fails(plant, watchdog) -> the messages of a run with this planted fault, which must be an error
+local function fails(plant, watchdog)
+  local status, _, log = run(("NNLUA_CHECKS=tiles NNLUA_WATCHDOG=%d NNLUA_PLANT=%s"):format(
+    watchdog, plant), 2, "shard=weights")
+  t.check(status == 1, plant .. ": " .. log)
+  return log
 end
+
+local wrong_value = "receive: tile %d+ from rank %d has the CRC%-32"
+
+t.case("checks find a message with a wrong byte", function()
+  for _, plant in ipairs {"message_altered:31:0", "message_altered:12:1"} do
+    local log = fails(plant, 60)
+    t.check(log:find(wrong_value), plant .. ": " .. log)
+  end
+end)
+
+t.case("checks find a message in the place of another one", function()
+  local found = 0
+  for _, plant in ipairs {"message_swapped:7:0", "message_swapped:22:1", "message_swapped:44:1"} do
+    -- the watchdog ends the run where the next message waits for the first one
+    local log = fails(plant, 5)
+    if log:find(wrong_value) then
+      found = found + 1
+    else
+      t.check(log:find "no progress for 5 s", plant .. ": " .. log)
+    end
+  end
+  t.check(found > 0, "no planted fault led to a wrong value")
+end)
+
+t.case("the watchdog ends a run without one of its messages", function()
+  for _, plant in ipairs {"message_lost:18:0", "message_lost:40:1"} do
+    local log = fails(plant, 5)
+    t.check(log:find "no progress for 5 s", plant .. ": " .. log)
+  end
+end)
 
 t.finish()

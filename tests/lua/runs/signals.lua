@@ -129,22 +129,24 @@ t.case("timeout, which sends its signal twice, saves the run", function()
   end
 end)
 
--- Settings of a run whose first step takes four seconds.
-local slow = "NNLUA_FAIL_KERNEL=gemm:5:4 train steps=1000 save_every=0"
+-- slow(seconds) -> a run whose first step takes as long.
+local function slow(seconds)
+  return ("NNLUA_FAIL_KERNEL=gemm:5:%d train steps=1000 save_every=0"):format(seconds)
+end
 
 t.case("signals within a second of the first one count as the same", function()
   local _, output = shell(([[
     (%s out=moment) >moment.log 2>&1 &
-    await moment/metrics.jsonl start; kill -TERM $!; sleep 0.1; kill -HUP $!; sleep 0.1
-    kill -TERM $!; await_end $!; echo "ended with $?"; cat moment.log]]):format(slow))
+    await moment/metrics.jsonl start; kill -TERM $!; kill -HUP $!; kill -TERM $!
+    await_end $!; echo "ended with $?"; cat moment.log]]):format(slow(4)))
   check_stopped(output, "moment", 15)
 end)
 
 t.case("a second Ctrl-C after a second ends the program at once", function()
   local _, output = shell(([[
     (%s out=twice) >twice.log 2>&1 &
-    await twice/metrics.jsonl start; kill -INT $!; sleep 1.2; kill -INT $!; await_end $!
-    echo "ended with $?"; ls twice]]):format(slow))
+    await twice/metrics.jsonl start; kill -INT $!; await twice.log "finishing this step"
+    sleep 1.1; kill -INT $!; await_end $!; echo "ended with $?"; ls twice]]):format(slow(60)))
   t.check(output:find("ended with 130\n", 1, true), output)
   t.check(not output:find "checkpoint", output)
 end)
