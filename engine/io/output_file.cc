@@ -11,6 +11,7 @@
 
 #include "engine/base/delays.h"
 #include "engine/base/error.h"
+#include "engine/base/waiting.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 
@@ -135,6 +136,7 @@ void OutputFile::write_piece(const Piece& piece) {
         const ssize_t written = write(fd_, piece.block.get() + at, piece.bytes - at);
         if (written >= 0) {
             at += size_t(written);
+            ++ended_events;
             if (at % page) use_page_cache();
         } else if (errno == EINVAL && fcntl(fd_, F_GETFL) & O_DIRECT) {
             use_page_cache();

@@ -10,6 +10,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/delays.h"
 #include "engine/base/threads.h"
+#include "engine/base/waiting.h"
 #include "engine/memory/stalls.h"
 #include "engine/memory/transfer_log.h"
 
@@ -98,6 +99,7 @@ void TransferQueue::work(Link& link) {
         lock.unlock();
         delay(0.5);
         next.transfer.done(error);
+        ++ended_events;
         lock.lock();
     }
 }

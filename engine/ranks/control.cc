@@ -12,6 +12,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -20,8 +21,10 @@
 #include "engine/base/delays.h"
 #include "engine/base/error.h"
 #include "engine/base/threads.h"
+#include "engine/base/waiting.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/sockets.h"
+#include "engine/ranks/standstill.h"
 #include "engine/ranks/transport.h"
 #include "engine/ranks/watch.h"
 
@@ -54,6 +57,7 @@ struct State {
     bool complete = false, is_last = false;  // is_last: no other gather() follows
     std::string error;                       // rank 0: the first that arrived
     double error_since = 0;
+    std::optional<standstill::Watch> standstill;  // rank 0
     std::mutex sending;
     std::atomic<bool> ending{false}, is_printed{false}, is_started{false};
     double limit = 0;  // of a silence, in seconds
@@ -96,41 +100,24 @@ std::string name_of(const Peer& peer) {
     return format("rank %d on %s", peer.rank, peer.host.c_str());
 }
 
-// Texts as one: each after its size.
-std::string packed(const std::vector<std::string>& texts) {
-    std::string out;
-    for (const std::string& text : texts) {
-        const uint64_t bytes = text.size();
-        out.append(reinterpret_cast<const char*>(&bytes), sizeof bytes).append(text);
-    }
-    return out;
-}
-std::vector<std::string> unpacked(const std::string& text) {
-    std::vector<std::string> out;
-    for (size_t at = 0; at + sizeof(uint64_t) <= text.size();) {
-        uint64_t bytes;
-        std::memcpy(&bytes, text.data() + at, sizeof bytes);
-        at += sizeof bytes;
-        out.push_back(text.substr(at, bytes));
-        at += bytes;
-    }
-    return out;
-}
-
 // With the mutex. After the last gather, ranks may close their connections.
 void complete_gather() {
     State& s = state();
     s.complete = true;
+    ++ended_events;
     if (s.is_last) s.ending = true;
     s.changed.notify_all();
 }
 
 // With the mutex.
+void note_error(const std::string& text) {
+    if (!state().error.empty()) return;
+    state().error = text;
+    state().error_since = now_seconds();
+}
 void lose(Peer& peer, const std::string& how) {
     peer.ended = true;
-    if (state().ending || !state().error.empty()) return;
-    state().error = name_of(peer) + " " + how;
-    state().error_since = now_seconds();
+    if (!state().ending) note_error(name_of(peer) + " " + how);
 }
 
 std::string why_not_sent(size_t bytes) {
@@ -151,7 +138,7 @@ void keep_value(int rank, const std::string& text) {
     s.gathered = s.given;
     std::ranges::fill(s.has_given, char(0));
     complete_gather();
-    const std::string all = packed(s.gathered);
+    const std::string all = sockets::packed(s.gathered);
     for (Peer& peer : s.peers)
         if (!send_to(peer, Type::values, all)) lose(peer, why_not_sent(all.size()));
 }
@@ -161,15 +148,19 @@ void handle(Peer& peer, const Message& message) {
     switch (message.type) {
         case Type::value: keep_value(peer.rank, message.text); break;
         case Type::values:
-            s.gathered = unpacked(message.text);
+            s.gathered = sockets::unpacked(message.text);
             complete_gather();
             break;
         case Type::error:
             peer.ended = true;
-            if (s.error.empty()) {
-                s.error = format("[%s] %s", name_of(peer).c_str(), message.text.c_str());
-                s.error_since = now_seconds();
-            }
+            note_error(format("[%s] %s", name_of(peer).c_str(), message.text.c_str()));
+            break;
+        case Type::beat:
+            if (s.standstill) s.standstill->note(peer.rank, message.text);
+            break;
+        case Type::ask_report: send_to(peer, Type::report, standstill::report()); break;
+        case Type::report:
+            if (s.standstill) s.standstill->note_report(peer.rank, message.text);
             break;
         case Type::end: leave(std::atoi(message.text.c_str()));
         default: break;
@@ -204,6 +195,22 @@ void read_all(double elapsed) {
     }
 }
 
+// Rank 0.
+void watch_for_standstill() {
+    State& s = state();
+    const std::lock_guard lock(s.mutex);
+    if (!s.standstill || s.ending || !s.error.empty()) return;
+    s.standstill->note(0, standstill::state());
+    switch (s.standstill->next(now_seconds())) {
+        case standstill::Watch::Step::ask:
+            send_to_all(Type::ask_report, "");
+            s.standstill->note_report(0, standstill::report());
+            break;
+        case standstill::Watch::Step::end: note_error(s.standstill->error()); break;
+        default: break;
+    }
+}
+
 // The same error often comes from all ranks, and rank 0 then prints its own.
 bool shall_end() {
     const std::lock_guard lock(state().mutex);
@@ -217,8 +224,9 @@ void run_thread() {
         const double now = now_seconds();
         if (now - last_beat > beat_interval) {
             last_beat = now;
-            send_to_all(Type::beat, "");
+            send_to_all(Type::beat, ranks().rank == 0 ? "" : standstill::state());
             watch::beat();
+            watch_for_standstill();
         }
         delay(0.2);
         read_all(now - std::exchange(before, now));
@@ -310,6 +318,7 @@ void start(const std::vector<std::pair<std::string, std::string>>& identity) {
     if (ranks().rank == 0) watch::join();
     std::vector<Card> cards(size_t(ranks().count));
     transport::gather(&mine, cards.data(), int(sizeof mine));
+    if (ranks().rank == 0) s.standstill.emplace(ranks().count, watchdog_limit());
     s.given.resize(cards.size());
     s.has_given.resize(cards.size());
     if (ranks().rank == 0)
@@ -327,7 +336,8 @@ void start(const std::vector<std::pair<std::string, std::string>>& identity) {
 std::vector<std::string> gather(const std::string& what, const std::string& mine,
                                 const std::function<void()>& wait) {
     State& s = state();
-    const std::string text = packed({what, mine});
+    const std::string text = sockets::packed({what, mine});
+    const Waiting waiting("'" + what + "' of the other ranks");
     std::unique_lock lock(s.mutex);
     if (ranks().rank == 0)
         keep_value(0, text);
@@ -342,7 +352,7 @@ std::vector<std::string> gather(const std::string& what, const std::string& mine
     s.complete = false;
     std::vector<std::string> out;
     for (size_t rank = 0; rank < s.gathered.size(); ++rank) {
-        const std::vector<std::string> parts = unpacked(s.gathered[rank]);
+        const std::vector<std::string> parts = sockets::unpacked(s.gathered[rank]);
         if (parts.size() != 2 || parts[0] != what)
             fail(
                 "the ranks are at different points of the program: rank %d at '%s', rank %zu at "

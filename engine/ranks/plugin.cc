@@ -13,10 +13,10 @@ namespace {
 std::atomic<int64_t> transfers{0};  // submitted and not ended
 void (*report_failure)(const char* what) = nullptr;
 
-void (*report_end)() = nullptr;
+void (*report_end)(void* record) = nullptr;
 
-void transfer_ended(void*) {
-    report_end();
+void transfer_ended(void* record) {
+    report_end(record);
     --transfers;
 }
 
@@ -40,7 +40,7 @@ void gather(const void* mine, void* all, int bytes) {
     MPI_Allgather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, MPI_COMM_WORLD);
 }
 
-int start(void (*failed)(const char* what), void (*ended)()) {
+int start(void (*failed)(const char* what), void (*ended)(void* record)) {
     report_failure = failed, report_end = ended;
     const int status = starpu_mpi_init_comm(nullptr, nullptr, 0, MPI_COMM_WORLD);
     MPI_Errhandler handler;
@@ -51,17 +51,17 @@ int start(void (*failed)(const char* what), void (*ended)()) {
 
 void stop() { starpu_mpi_shutdown(); }
 
-int send(void* handle, int to, int64_t tag, int priority, bool when_asked) {
+int send(void* handle, int to, int64_t tag, int priority, bool when_asked, void* record) {
     ++transfers;
     const auto call = when_asked ? starpu_mpi_issend_detached_prio : starpu_mpi_isend_detached_prio;
     return call(static_cast<starpu_data_handle_t>(handle), to, tag, priority, MPI_COMM_WORLD,
-                transfer_ended, nullptr);
+                transfer_ended, record);
 }
 
-int receive(void* handle, int from, int64_t tag) {
+int receive(void* handle, int from, int64_t tag, void* record) {
     ++transfers;
     return starpu_mpi_irecv_detached(static_cast<starpu_data_handle_t>(handle), from, tag,
-                                     MPI_COMM_WORLD, transfer_ended, nullptr);
+                                     MPI_COMM_WORLD, transfer_ended, record);
 }
 
 int64_t under_way() { return transfers; }

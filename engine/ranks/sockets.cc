@@ -127,6 +127,27 @@ bool send(int socket, Type type, const std::string& text, double seconds) {
     return sent == bytes.size();
 }
 
+std::string packed(const std::vector<std::string>& texts) {
+    std::string out;
+    for (const std::string& text : texts) {
+        const uint64_t bytes = text.size();
+        out.append(reinterpret_cast<const char*>(&bytes), sizeof bytes).append(text);
+    }
+    return out;
+}
+
+std::vector<std::string> unpacked(const std::string& text) {
+    std::vector<std::string> out;
+    for (size_t at = 0; at + sizeof(uint64_t) <= text.size();) {
+        uint64_t bytes;
+        std::memcpy(&bytes, text.data() + at, sizeof bytes);
+        at += sizeof bytes;
+        out.push_back(text.substr(at, bytes));
+        at += bytes;
+    }
+    return out;
+}
+
 bool Inbox::read(int socket) {
     char buffer[4096];
     while (true) {

@@ -18,7 +18,7 @@ int listen(Address* address);  // a socket on a free port of all interfaces; thr
 int connect(const Address& address, bool on_same_host, double seconds);
 int accept(int listener, double seconds);  // -1 if nobody connects
 
-enum class Type : uint32_t { hello, beat, value, values, error, end };
+enum class Type : uint32_t { hello, beat, value, values, ask_report, report, error, end };
 struct Message {
     Type type;
     std::string text;
@@ -28,6 +28,10 @@ constexpr size_t most_bytes = size_t(256) << 20;  // of a message; more is not o
 // was not sent. If a part of it was, nothing can follow, and both ends of the connection are
 // closed.
 bool send(int socket, Type type, const std::string& text, double seconds);
+
+// Texts as one: each after its size.
+std::string packed(const std::vector<std::string>& texts);
+std::vector<std::string> unpacked(const std::string& text);
 
 // The messages that arrive at a socket.
 class Inbox {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <list>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "engine/base/delays.h"
 #include "engine/base/error.h"
 #include "engine/base/planted_faults.h"
+#include "engine/base/waiting.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/plugin.h"
 
@@ -45,26 +48,61 @@ void check(int status, const char* what) {
     if (status != 0) fail("StarPU-MPI cannot %s (status %d)", what, status);
 }
 
+// The transfers that have not ended, oldest first.
+struct Pending {
+    bool sends;
+    uint64_t tile;
+    int64_t bytes;
+    int peer;
+    int64_t tag;
+    double since;
+    std::list<Pending>::iterator place{};
+};
+struct AllPending {
+    std::mutex mutex;
+    std::list<Pending> list;
+};
+AllPending& pending() {
+    static auto* const instance = new AllPending;  // for threads that run to the end
+    return *instance;
+}
+
+Pending* begin(const Pending& transfer) {
+    const std::lock_guard lock(pending().mutex);
+    Pending& begun = pending().list.emplace_back(transfer);
+    begun.since = now_seconds();
+    begun.place = std::prev(pending().list.end());
+    return &begun;
+}
+
+void ended(void* record) {
+    delay(0.2);
+    ++ended_events;
+    const std::lock_guard lock(pending().mutex);
+    pending().list.erase(static_cast<Pending*>(record)->place);
+}
+
 // Whether a fault that tests plant takes the place of this message to another rank.
-bool fails_as_planted(void* handle, int64_t bytes, int to, int64_t* tag) {
+bool fails_as_planted(void* handle, const Pending& message, int64_t* tag) {
     struct Message {
         void* handle;
-        int64_t bytes;
-        int to;
-        int64_t tag;
+        Pending what;
     };
     static Message first{};  // of two that are exchanged
     constexpr int64_t bytes_of_sum = 8;
-    if (bytes == bytes_of_sum) return false;
+    if (message.bytes == bytes_of_sum) return false;
     if (planted::is_next(planted::message_lost)) return true;
     if (!first.handle && planted::is_next(planted::message_swapped)) {
-        first = {handle, bytes, to, *tag};
+        first = {handle, message};
         return true;
     }
-    if (!first.handle || first.bytes != bytes || first.to != to) return false;
-    std::swap(first.tag, *tag);
+    if (!first.handle || first.what.bytes != message.bytes || first.what.peer != message.peer)
+        return false;
+    std::swap(first.what.tag, *tag);
     const Message other = std::exchange(first, {});
-    check(plugin->send(other.handle, to, other.tag, 0, bytes > buffered_bytes), "send a tile");
+    check(plugin->send(other.handle, other.what.peer, other.what.tag, 0,
+                       message.bytes > buffered_bytes, begin(other.what)),
+          "send a tile");
     return false;
 }
 
@@ -113,9 +151,7 @@ double measured_rate() {
     return best;
 }
 
-void start(void (*failed)(const char* what)) {
-    check(plugin->start(failed, [] { delay(0.2); }), "start");
-}
+void start(void (*failed)(const char* what)) { check(plugin->start(failed, ended), "start"); }
 void stop() { plugin->stop(); }
 void finish() {
     if (plugin) plugin->finish();
@@ -123,16 +159,36 @@ void finish() {
 
 const Counts& counts() { return counted; }
 
-void send(void* handle, int64_t bytes, int to, int64_t tag, int priority) {
+void send(void* handle, uint64_t tile, int64_t bytes, int to, int64_t tag, int priority) {
     counted.bytes_sent += bytes;
     ++counted.messages_sent;
-    if (planted::are_wanted && fails_as_planted(handle, bytes, to, &tag)) return;
-    check(plugin->send(handle, to, tag, priority, bytes > buffered_bytes), "send a tile");
+    Pending message{true, tile, bytes, to, tag};
+    if (planted::are_wanted && fails_as_planted(handle, message, &message.tag)) return;
+    const bool when_asked = bytes > buffered_bytes;
+    check(plugin->send(handle, to, message.tag, priority, when_asked, begin(message)),
+          "send a tile");
 }
 
-void receive(void* handle, int64_t bytes, int from, int64_t tag) {
+void receive(void* handle, uint64_t tile, int64_t bytes, int from, int64_t tag) {
     counted.bytes_received += bytes;
-    check(plugin->receive(handle, from, tag), "receive a tile");
+    check(plugin->receive(handle, from, tag, begin({false, tile, bytes, from, tag})),
+          "receive a tile");
+}
+
+std::string description_of_transfers() {
+    constexpr size_t most = 8;
+    const std::lock_guard lock(pending().mutex);
+    std::string out;
+    size_t named = 0;
+    for (const Pending& one : pending().list) {
+        if (++named > most) break;
+        out += format("\n  for %.0f s: tile %llu of %s %s rank %d, message %lld",
+                      now_seconds() - one.since, (unsigned long long)one.tile,
+                      human_bytes(double(one.bytes)).c_str(), one.sends ? "to" : "from", one.peer,
+                      (long long)one.tag);
+    }
+    const size_t all = pending().list.size();
+    return all > most ? out + format("\n  and %zu other transfers", all - most) : out;
 }
 
 int64_t under_way() { return plugin ? plugin->under_way() : 0; }

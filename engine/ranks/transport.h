@@ -2,6 +2,7 @@
 // ranks.
 #pragma once
 #include <cstdint>
+#include <string>
 
 namespace nn::transport {
 
@@ -26,8 +27,10 @@ constexpr int64_t buffered_bytes = 64 << 10;
 
 // Tasks submitted later wait for it, and it waits for earlier ones, as if it were a task that reads
 // (send) or writes (receive) the tile. handle: of StarPU.
-void send(void* handle, int64_t bytes, int to, int64_t tag, int priority);
-void receive(void* handle, int64_t bytes, int from, int64_t tag);
-int64_t under_way();  // transfers that have not ended; 0 without several ranks
+// tile: its number, for errors.
+void send(void* handle, uint64_t tile, int64_t bytes, int to, int64_t tag, int priority);
+void receive(void* handle, uint64_t tile, int64_t bytes, int from, int64_t tag);
+int64_t under_way();                     // transfers that have not ended; 0 without several ranks
+std::string description_of_transfers();  // a line for each, at most 9. Any thread.
 
 }  // namespace nn::transport

@@ -1,7 +1,5 @@
 #include "engine/residency/homes.h"
 
-#include <starpu.h>
-
 #include <algorithm>
 #include <cstring>
 #include <unordered_set>
@@ -10,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/planted_faults.h"
 #include "engine/memory/arena.h"
+#include "engine/residency/acquired.h"
 #include "engine/workers/deferred.h"
 #include "engine/workers/failures.h"
 #include "engine/workers/waits.h"
@@ -35,18 +34,6 @@ State& state() {
     static auto* const instance = new State;
     return *instance;
 }
-
-// Holds a handle while the main thread reads or writes what it stands for.
-struct Acquired {
-    const StarpuHandle handle;
-    Acquired(StarpuHandle h, bool writes) : handle(h) {
-        ensure_awake();
-        starpu_data_acquire_on_node(handle, STARPU_MAIN_RAM, writes ? STARPU_W : STARPU_R);
-    }
-    ~Acquired() { starpu_data_release_on_node(handle, STARPU_MAIN_RAM); }
-    Acquired(const Acquired&) = delete;
-    char* memory() const { return reinterpret_cast<char*>(starpu_variable_get_local_ptr(handle)); }
-};
 
 // A value for the new handle of a tile: StarPU aborts at the first read otherwise.
 StarpuHandle no_value(Tile& tile) { return Acquired(handle_of(tile), true).handle; }

@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/interrupts.h"
+#include "engine/base/waiting.h"
 #include "engine/memory/arena.h"
 #include "engine/profile/records.h"
 #include "engine/residency/homes.h"
@@ -35,6 +36,7 @@ HeldTile hold(StarpuHandle handle, bool write) {
     const auto granted = std::make_shared<Semaphore>();
     HeldTile held = hold_in_ram(handle, write, [granted] { sem_post(&granted->count); });
     const ProfileSpan span(ProfileSpan::wait);
+    const Waiting waiting("the value of a tensor");
     while (true) {
         check_interrupt();
         timespec until;

@@ -90,14 +90,14 @@ void send_sum(StarpuHandle tile, tile_checks::Value value, int to, int64_t tag) 
         sum.message = {};
         sum.message.is_known = tile_checks::sum_of(tile, value, &sum.message.sum);
     });
-    transport::send(sum.handle, sizeof sum.message, to, tag | tag_of_sums, 0);
+    transport::send(sum.handle, value.tile, sizeof sum.message, to, tag | tag_of_sums, 0);
     submit_call({{sum.handle, STARPU_W}}, [&sum] { sum.is_free = true; });
 }
 
 void check_received(StarpuHandle tile, tile_checks::Value value, int from, int64_t tag) {
     if (!tile_checks::on()) return;
     Sum& sum = free_sum();
-    transport::receive(sum.handle, sizeof sum.message, from, tag | tag_of_sums);
+    transport::receive(sum.handle, value.tile, sizeof sum.message, from, tag | tag_of_sums);
     submit_call({{tile, STARPU_RW}, {sum.handle, STARPU_RW}}, [=, &sum] {
         check(tile, value, from, sum.message);
         sum.is_free = true;

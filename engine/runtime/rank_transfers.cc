@@ -27,13 +27,13 @@ template <class F> void move_whole(Tile& tile, bool reads, F move) {
 void send_tile(Tile& tile, int to, int64_t tag) {
     move_whole(tile, true, [&](StarpuHandle handle) {
         rank_checks::send_sum(handle, tile_checks::value_of(tile), to, tag);
-        transport::send(handle, int64_t(tile.bytes), to, tag, 0);
+        transport::send(handle, tile.number, int64_t(tile.bytes), to, tag, 0);
     });
 }
 
 void receive_tile(Tile& tile, int from, int64_t tag) {
     move_whole(tile, false, [&](StarpuHandle handle) {
-        transport::receive(handle, int64_t(tile.bytes), from, tag);
+        transport::receive(handle, tile.number, int64_t(tile.bytes), from, tag);
         rank_checks::check_received(handle, tile_checks::next_value(tile), from, tag);
     });
     note_written(tile);
@@ -48,10 +48,11 @@ void submit_rank_transfer(const Task& task, const StarpuHandle* slots) {
     const StarpuHandle value = handle(0, sends);
     if (sends) {
         rank_checks::send_sum(value, tile_checks::value_of(tile), task.peer, task.tag);
-        transport::send(value, int64_t(tile.bytes), task.peer, task.tag, task.priority);
+        transport::send(value, tile.number, int64_t(tile.bytes), task.peer, task.tag,
+                        task.priority);
     } else {
         if (task.handles > 1) submit_order(value, handle(1, true));
-        transport::receive(value, int64_t(tile.bytes), task.peer, task.tag);
+        transport::receive(value, tile.number, int64_t(tile.bytes), task.peer, task.tag);
         rank_checks::check_received(value, tile_checks::next_value(tile), task.peer, task.tag);
         note_written(tile);
     }

@@ -5,6 +5,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/interrupts.h"
+#include "engine/base/waiting.h"
 #include "engine/profile/records.h"
 #include "engine/ranks/transport.h"
 #include "engine/workers/deferred.h"
@@ -33,6 +34,7 @@ int64_t unfinished_tasks() {
 void wait_for(const std::function<bool()>& done) {
     if (done()) return;
     const ProfileSpan span(ProfileSpan::wait);
+    const Waiting waiting("tasks, or a file that is written");
     for (int rounds = 0; !done(); ++rounds) {
         check_interrupt();
         check_for_hangs();

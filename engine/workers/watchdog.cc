@@ -6,23 +6,25 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <thread>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/waiting.h"
 #include "engine/graph/task.h"
+#include "engine/machine/ranks.h"
 #include "engine/memory/arena.h"
+#include "engine/ranks/standstill.h"
 #include "engine/ranks/transport.h"
 #include "engine/workers/workers.h"
 
 namespace nn {
 namespace {
 
-constexpr double default_seconds = 600;
 constexpr double check_interval = 0.1;         // seconds
+constexpr double seconds_for_ranks = 20;       // to report first that all stand still
 constexpr double seconds_without_memory = 10;  // only with GPUs: StarPU may first evict other tiles
 
 // Stores release and loads acquire, so whoever reads a value also sees what was written before it.
@@ -53,7 +55,7 @@ struct Seen {
 Seen seen[STARPU_NMAXWORKERS][watched_tasks];
 Seen progress;                // the sum of all sequence numbers
 int64_t failures_before = 0;  // of allocations, when the last progress was seen
-double limit = default_seconds, last_check = 0;
+double limit = 0, last_check = 0;
 bool found = false;
 
 // The first failure that made a GPU unusable.
@@ -95,6 +97,18 @@ std::string find_overdue(uint64_t* sum, bool* busy) {
         }
     if (overdue > max_named) names += format("; and %d more", overdue - max_named);
     return names;
+}
+
+// Any thread.
+standstill::Workers workers_now() {
+    standstill::Workers out{0, false};
+    for (const auto& of_worker : records)
+        for (const Record& record : of_worker) {
+            const uint64_t sequence = record.sequence;
+            out.begun_and_ended += sequence;
+            out.are_busy = out.are_busy || sequence % 2;
+        }
+    return out;
 }
 
 // What the calling worker's GPU lost by its failure.
@@ -163,13 +177,8 @@ void raise_lost_gpu() {
 }
 
 void start_watchdog() {
-    const char* text = std::getenv("NNLUA_WATCHDOG");
-    limit = default_seconds;
-    if (!text || !*text) return;
-    char* end = nullptr;
-    limit = std::strtod(text, &end);
-    if (*end || !(limit >= 0))
-        fail("NNLUA_WATCHDOG is '%s'; a number of seconds is needed, 0 for no watchdog", text);
+    limit = watchdog_limit();
+    standstill::set_workers(workers_now);
 }
 
 void check_for_hangs() {
@@ -195,11 +204,12 @@ void check_for_hangs() {
             "out of memory: the system cannot allocate more, and %d submitted tasks wait for "
             "memory",
             starpu_task_nsubmitted());
-    if (limit > 0 && idle >= limit && waiting())
+    const double most_idle = limit + (ranks().several() ? seconds_for_ranks : 0);
+    if (limit > 0 && idle >= most_idle && waiting())
         fail(
             "no progress for %g s: none of %d submitted tasks is running, and %lld transfers from "
             "and to other ranks wait%s",
-            limit, starpu_task_nsubmitted(), (long long)transport::under_way(), advice);
+            most_idle, starpu_task_nsubmitted(), (long long)transport::under_way(), advice);
     found = false;
 }
 

@@ -47,6 +47,7 @@ local function fails(plant, watchdog)
   return log
 end
 
+local standstill = "the ranks stand still: no task and no message has ended for 5 s"
 local wrong_value = "receive: tile %d+ from rank %d has the CRC%-32"
 
 t.case("checks find a message with a wrong byte", function()
@@ -59,21 +60,29 @@ end)
 t.case("checks find a message in the place of another one", function()
   local found = 0
   for _, plant in ipairs {"message_swapped:7:0", "message_swapped:22:1", "message_swapped:44:1"} do
-    -- the watchdog ends the run where the next message waits for the first one
+    -- the ranks stand still where the next message waits for the first one
     local log = fails(plant, 5)
     if log:find(wrong_value) then
       found = found + 1
     else
-      t.check(log:find "no progress for 5 s", plant .. ": " .. log)
+      t.check(log:find(standstill, 1, true), plant .. ": " .. log)
     end
   end
   t.check(found > 0, "no planted fault led to a wrong value")
 end)
 
-t.case("the watchdog ends a run without one of its messages", function()
+t.case("ranks that stand still end with what each waits for, and the stacks of its threads", function()
   for _, plant in ipairs {"message_lost:18:0", "message_lost:40:1"} do
     local log = fails(plant, 5)
-    t.check(log:find "no progress for 5 s", plant .. ": " .. log)
+    t.check(log:find(standstill, 1, true), plant .. ": " .. log)
+    for rank = 0, 1 do
+      local report = log:match(("rank %d: (it waits for .*)"):format(rank))
+      t.check(report, plant .. ": " .. log)
+      t.check(report:find "thread %d+, CPU 0:" and report:find "nn::wait", report)
+    end
+    local lost = 1 - tonumber(plant:match "%d+$")
+    t.check(log:find(("for %%d+ s: tile %%d+ of [^\n]* from rank %d, message %%d"):format(1 - lost)),
+            plant .. ": " .. log)
   end
 end)
 

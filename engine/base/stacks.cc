@@ -1,0 +1,102 @@
+#include "engine/base/stacks.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+
+namespace nn {
+namespace {
+
+constexpr int most_frames = 48;
+constexpr double seconds_to_answer = 0.5;
+
+// The stack of the thread that the signal interrupts. SIGTRAP is one of the signals that no thread
+// blocks (engine/base/threads.h).
+struct Stack {
+    void* frames[most_frames];
+    int count = 0;
+    std::atomic<pid_t> wanted{0};  // the thread that shall fill it; 0: it is filled
+};
+Stack stack;
+
+void fill_stack(int) {
+    if (stack.wanted != pid_t(syscall(SYS_gettid))) return;  // asked too long ago
+    stack.count = backtrace(stack.frames, most_frames);
+    stack.wanted = 0;
+}
+
+std::string name_of_function(void* address) {
+    Dl_info info{};
+    if (!dladdr(address, &info) || !info.dli_fname) return format("%p", address);
+    const std::string file = std::filesystem::path(info.dli_fname).filename();
+    if (!info.dli_sname) {
+        const auto offset = static_cast<char*>(address) - static_cast<char*>(info.dli_fbase);
+        return format("%s+%#tx", file.c_str(), offset);
+    }
+    const std::unique_ptr<char, decltype(&std::free)> name(
+        abi::__cxa_demangle(info.dli_sname, nullptr, nullptr, nullptr), std::free);
+    return (name ? name.get() : info.dli_sname) + (" in " + file);
+}
+
+std::string name_of_thread(const std::string& folder) {
+    std::ifstream file(folder + "/comm");
+    std::string name;
+    std::getline(file, name);
+    return name;
+}
+
+// first: without the functions of the signal.
+std::string lines_of_stack(int first) {
+    std::string out;
+    for (int i = first; i < stack.count; ++i) out += "\n    " + name_of_function(stack.frames[i]);
+    return out;
+}
+
+std::string stack_of(pid_t thread) {
+    if (thread == pid_t(syscall(SYS_gettid))) {
+        stack.count = backtrace(stack.frames, most_frames);
+        return lines_of_stack(1);
+    }
+    stack.wanted = thread;
+    if (syscall(SYS_tgkill, getpid(), thread, SIGTRAP) != 0) return " has ended";
+    for (const double end = now_seconds() + seconds_to_answer; stack.wanted != 0;) {
+        if (now_seconds() > end && stack.wanted.exchange(-1) != 0) return " does not answer";
+        usleep(200);
+    }
+    return lines_of_stack(2);
+}
+
+}  // namespace
+
+std::string stacks_of_threads() {
+    void* first[1];
+    backtrace(first, 1);  // loads what it needs, which a signal handler must not do
+    struct sigaction action {};
+    struct sigaction before {};
+    action.sa_handler = fill_stack;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGTRAP, &action, &before);
+    std::string out;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
+        const std::string path = entry.path(), number = entry.path().filename();
+        out += format("%s  thread %s, %s:%s", out.empty() ? "" : "\n", number.c_str(),
+                      name_of_thread(path).c_str(), stack_of(std::atoi(number.c_str())).c_str());
+    }
+    sigaction(SIGTRAP, &before, nullptr);
+    return out;
+}
+
+}  // namespace nn
