@@ -8,7 +8,7 @@
 # folder; deleting both is always safe.
 #
 # Settings, all optional: NNLUA_BUILD_DIR (the build folder), NN_CUDA=OFF (ignore an installed CUDA),
-# CUDA_HOME, STARPU_TARBALL (a StarPU source archive on disk), JOBS.
+# NN_CUDA=ON (make machine code for GPUs even if there is no driver), CUDA_HOME, STARPU_TARBALL (a StarPU source archive on disk), JOBS.
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 deps=$root/.deps
@@ -74,9 +74,12 @@ stage() {
     [ $status = 0 ] || stage_failed "${what%%,*}" "$log" "$advice"
 }
 
-# Sets cuda_home to the CUDA toolkit, or to nothing. nvcc is often installed outside PATH.
+# Sets cuda_home to the CUDA toolkit, or to nothing. nvcc is often installed outside PATH. Sets gpus to
+# what the CUDA kernels are compiled for; empty: the default of CMakeLists.txt. Without a driver it is PTX
+# alone, in half the time: a driver makes machine code of it.
 find_cuda() {
-    cuda_home=
+    cuda_home='' gpus=''
+    [ "${NN_CUDA:-AUTO}" = ON ] || has_driver || gpus=80-virtual
     [ "${NN_CUDA:-AUTO}" != OFF ] || return 0
     local nvcc
     for nvcc in "${CUDA_HOME:+$CUDA_HOME/bin/nvcc}" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
@@ -86,6 +89,8 @@ find_cuda() {
         fi
     done
 }
+
+has_driver() { [ -e /dev/nvidiactl ] || [[ $(/sbin/ldconfig -p 2>/dev/null) == *libcuda.so.1\ * ]]; }
 
 # prepare TARGET...: builds targets in $build, and all they need. ranks=ON installs MPI and builds what
 # several ranks need; later builds keep that until StarPU changes. tests=ON implies it and adds the C++
@@ -136,7 +141,7 @@ configure() {
     local for="root=$root starpu=$starpu_made_for cuda=$cuda_home sanitize=$2"
     [ ! -f "$build/.configured" ] || have=$(<"$build/.configured")
     [[ $have != "tests=ON "*" $for" ]] || tests=ON
-    [ "$have" != "tests=$tests ranks=$ranks $for" ] || return 0
+    [ "$have" != "tests=$tests ranks=$ranks gpus=$gpus $for" ] || return 0
     mkdir -p "$build"
     [[ $have == *" $for" ]] || rm -rf "$build/CMakeCache.txt" "$build/CMakeFiles"
     local args=(-S "$root" -B "$build" -G Ninja -DNN_TESTS="$tests" -DNN_SANITIZE="$2" -DNN_RANKS=ON
@@ -147,13 +152,18 @@ configure() {
     fi
     if [ -n "$cuda_home" ]; then
         args+=(-DNN_CUDA=AUTO -DCMAKE_CUDA_COMPILER="$cuda_home/bin/nvcc")
+        if [ -n "$gpus" ]; then
+            args+=(-DCMAKE_CUDA_ARCHITECTURES="$gpus")
+        else
+            args+=(-U CMAKE_CUDA_ARCHITECTURES)
+        fi
     else
         args+=(-DNN_CUDA=OFF)
     fi
     stage "configuring ${build##*/}/" "$deps/log/configure.log" \
         "if a package was removed since the first start, delete $deps/packages.* and start again" \
         cmake "${args[@]}"
-    printf '%s' "tests=$tests ranks=$ranks $for" >"$build/.configured"
+    printf '%s' "tests=$tests ranks=$ranks gpus=$gpus $for" >"$build/.configured"
 }
 
 # Runs ninja: prints nothing if all is up to date, a counter on a terminal, one line elsewhere.
