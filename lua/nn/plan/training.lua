@@ -198,10 +198,18 @@ function M.need_room(build, loader, requirements, say)
   return plan
 end
 
---- least_bytes(build, loader) -> the fewest bytes of tensors with which a step runs without tiers.
+--- least_bytes(build, loader) -> the fewest bytes of tensors with which this rank's part of a step
+--- runs without tiers. It waits for no other rank.
 function M.least_bytes(build, loader)
   local _, needs = planner(build, loader, step_plan.available_memory())
-  return needs(loader.batch_size)
+  return cluster.plan_own_part(needs, loader.batch_size)
+end
+
+--- own_part(build, loader) -> the plan of this rank's part of a step, as for need_room(), but with
+--- its own choices: it waits for no other rank. Errors: no plan works with the tiers.
+function M.own_part(build, loader)
+  local of = planner(build, loader, step_plan.available_memory())
+  return cluster.plan_own_part(of, loader.batch_size, budget.tiers ~= nil)
 end
 
 --- report(build, loader, requirements, steps, say) -> lines of text: the cost of a step on this

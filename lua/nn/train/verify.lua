@@ -3,7 +3,7 @@
 -- memory.ram: once with memory.disk, in the share of the memory which the whole model has, and once
 -- without. Batch, microbatches, dropout, dtype and optimizer are those of the recipe. After every
 -- second step, beginning with the first, it computes a validation loss and a sample, because their
--- programs use the memory of the step's tensors.
+-- programs use the memory of the step's tensors. Several ranks do all this together.
 local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
 local cluster = require "nn.base.cluster"
@@ -39,15 +39,21 @@ function M.need(cfg)
   local function refuse(text, ...) lib.fail("verify=%d " .. text, cfg.verify, ...) end
   local model, tiers = cfg.model, cfg.memory
   if cfg.plan then refuse "and plan=true both replace the training; choose one" end
-  if cluster.several() then
-    refuse "works with one rank only; start the recipe without --ranks"
-  elseif tiers.disk == "" then
+  if tiers.disk == "" then
     refuse "compares a training with memory.disk to one without; set memory.disk=FOLDER"
   elseif tiers.gpu ~= "" then
     refuse("compares RAM with a disk only; clear memory.gpu=%s by memory.gpu=", tiers.gpu)
   elseif type(model) ~= "table" or type(model.layers) ~= "number" then
     refuse "trains fewer layers than the recipe, which has no setting model.layers"
   end
+end
+
+-- choose(a, b) of the numbers that all ranks give, which call it together.
+local function agreed(what, number, choose)
+  for _, text in ipairs(cluster.gather("verify: " .. what, ("%.17g"):format(number))) do
+    number = choose(number, tonumber(text))
+  end
+  return number
 end
 
 -- Calls f(...) with `count` layers instead of those of the settings. The decoder of an
@@ -68,10 +74,12 @@ end
 -- of what they need as `ram` is of what all layers need.
 local function choose_layers(model, build, loader, ram)
   budget.no_tiers()
-  local known, all, available = {}, model.layers, FILLED * budget.memory().budget
+  local known, all = {}, model.layers
+  local available = agreed("available memory", FILLED * budget.memory().budget, math.min)
   local function needs(count)
     if count > all then return math.huge end
-    known[count] = known[count] or with_layers(model, count, run_plan.least_bytes, build, loader)
+    known[count] = known[count] or agreed("needed memory", with_layers(
+      model, count, run_plan.least_bytes, build, loader), math.max)
     return known[count]
   end
   local count = batches.largest(needs, all, math.min(ram, available), math.huge)
@@ -86,17 +94,25 @@ local function choose_layers(model, build, loader, ram)
   return count, count == all and ram or math.floor(math.min(1, ram / needs(all)) * needs(count))
 end
 
--- The plan in `ram` bytes or, up to `most`, in the least with which a plan works -> plan, bytes.
+-- The plan in `ram` bytes or, up to `most`, in the least with which a plan works -> plan, bytes. A
+-- rank that fails while others wait for its part of a plan would end them, so each first plans
+-- alone.
 local function plan_with_disk(cfg, build, loader, ram, most)
+  local several = cluster.several()
   while true do                  -- a larger memory has a larger reserve
     memory.use_disk(cfg.memory, ram)
-    local good, plan = lib.protected(run_plan.need_room, build, loader)
-    if good then return plan, ram end
+    local good, plan = lib.protected(several and run_plan.own_part or run_plan.need_room, build,
+                                     loader)
+    if good and not several then return plan, ram end
+    if good then break end
     local least = tonumber(tostring(plan):match(
       "a plan for this program needs at least .- of RAM %((%d+) bytes"))
     if not least or least <= ram or ram == most then error(plan, 0) end
     ram = math.min(least, most)
   end
+  ram = agreed("memory of a plan", ram, math.max)
+  memory.use_disk(cfg.memory, ram)
+  return run_plan.need_room(build, loader), ram
 end
 
 local function moved_bytes(plan)
@@ -162,8 +178,10 @@ local function tensors_of(model, optim)
   return list
 end
 
--- Stores tensors in a file without a name, which is gone when nothing refers to it any more.
+-- Stores tensors in a file without a name, which is gone when nothing refers to it any more. Rank 0
+-- stores those of all ranks.
 local function stored(run, list, folder)
+  if not cluster.is_first() then return safetensors.collect(list) end
   local bytes, free = 0, files.free_bytes(folder)
   for _, entry in ipairs(list) do bytes = bytes + entry.tensor:bytes() end
   if bytes > free then
@@ -208,10 +226,15 @@ local function largest_difference(dtype, a, b, count)
 end
 
 -- Compares tensors with those in a file -> the number that differ; of the first one its path and
--- its largest difference.
+-- its largest difference. Rank 0 compares those of all ranks.
 local function compare(run, list, file)
+  if not cluster.is_first() then
+    safetensors.collect(list)
+    return 0
+  end
   local progress, differ, path, found = progress_of(run, "comparing"), 0, nil, nil
   for i, entry in ipairs(list) do
+    local is_collected = cluster.collect(entry.tensor)
     progress("comparing tensor %d of %d", i, #list)
     local x, theirs = entry.tensor, file:data(entry.path)
     local array, count = x:host()
@@ -222,6 +245,7 @@ local function compare(run, list, file)
         path, found = entry.path, largest_difference(x.dtype, own, theirs, count)
       end
     end
+    if is_collected then cluster.drop(entry.tensor) end
     files.check(file.map)
     files.forget(file.map, 0, file.map.size)
   end
@@ -286,7 +310,7 @@ end
 local function train_both(run, build, loader, all, wanted, most)
   local cfg = run.cfg
   local plan, used = plan_with_disk(cfg, build, loader, wanted, most)
-  if moved_bytes(plan) == 0 then
+  if agreed("transfers", moved_bytes(plan), math.max) == 0 then
     lib.fail("verify: nothing would move, because %s fit into %s of RAM; lower memory.ram",
              units.count(cfg.model.layers, "layer"), units.bytes(used))
   end
@@ -302,6 +326,7 @@ local function train_both(run, build, loader, all, wanted, most)
   local list, disk = tensors_of(model, optim), budget.memory().disk
   local differ, path, found = compare(run, list, file)
   judge(differ, path, found, first_other(results, expected), list)
+  cluster.gather("verify: the comparison", "")       -- rank 0 may have found a difference
   return ("verified: %s of %d of %d layers (%s of weights and moments) in %s of RAM equal the "
           .. "same steps without memory.disk bit for bit: %d tensors, losses %s, and what "
           .. "other programs between them compute; %s read and %s written"):format(
@@ -321,6 +346,7 @@ function M.verify_tiers(run, build, loader)
   -- A step with a loop submits its tasks for as long as it lasts, and nothing is to be saved.
   host.end_at_once(true)
   lib.finally(function() host.end_at_once(false) end, function()
+    ram = agreed("memory.ram", ram, math.min)
     local count, wanted = choose_layers(cfg.model, build, loader, ram)
     run:say(with_layers(cfg.model, count, train_both, run, build, loader, all, wanted, ram))
   end)

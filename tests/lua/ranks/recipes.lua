@@ -196,10 +196,4 @@ case("a profile has a row for each rank, and its trace has the tasks of all", fu
   t.check(tasks[1] > 100 and tasks[2] > 100, ("%d and %d tasks"):format(tasks[1], tasks[2]))
 end)
 
-case("what works with one rank only is refused", function()
-  local status, output = shell(command(2, "refused", "verify=1"))
-  t.check(status == 1 and output:find("verify=1 works with one rank only", 1, true), output)
-  t.check(not files.exists(folder .. "/refused"), "a refused run left its folder")
-end)
-
 t.finish()
