@@ -71,7 +71,7 @@ t.case("checks find a message in the place of another one", function()
   t.check(found > 0, "no planted fault led to a wrong value")
 end)
 
-t.case("ranks that stand still end with what each waits for, and the stacks of its threads", function()
+t.case("ranks that stand still end with what each waits for, and its stacks", function()
   for _, plant in ipairs {"message_lost:18:0", "message_lost:40:1"} do
     local log = fails(plant, 5)
     t.check(log:find(standstill, 1, true), plant .. ": " .. log)
@@ -81,8 +81,8 @@ t.case("ranks that stand still end with what each waits for, and the stacks of i
       t.check(report:find "thread %d+, CPU 0:" and report:find "nn::wait", report)
     end
     local lost = 1 - tonumber(plant:match "%d+$")
-    t.check(log:find(("for %%d+ s: tile %%d+ of [^\n]* from rank %d, message %%d"):format(1 - lost)),
-            plant .. ": " .. log)
+    local message = ("for %%d+ s: tile %%d+ of [^\n]* from rank %d, message %%d"):format(1 - lost)
+    t.check(log:find(message), plant .. ": " .. log)
   end
 end)
 

@@ -1,6 +1,6 @@
--- The setting verify=K on several ranks: all compare a training in little memory with one in enough,
--- to the bit, and a wrong value of any rank is found. Skipped where MPI is not installed or not
--- built in.
+-- The setting verify=K on several ranks: all compare a training in little memory with one in
+-- enough, to the bit, and a wrong value of any rank is found. Skipped where MPI is not installed or
+-- not built in.
 local files = require "nn.io.files"
 local t = require "nn.test"
 local root = package.loaded["nn.host"].root
