@@ -80,8 +80,8 @@ t.case("ranks that stand still end with what each waits for, and its stacks", fu
       t.check(report, plant .. ": " .. log)
       t.check(report:find "thread %d+, CPU 0:" and report:find "nn::wait", report)
     end
-    local lost = 1 - tonumber(plant:match "%d+$")
-    local message = ("for %%d+ s: tile %%d+ of [^\n]* from rank %d, message %%d"):format(1 - lost)
+    local sender = plant:match "%d+$"
+    local message = ("for %%d+ s: tile %%d+ of [^\n]* from rank %s, message %%d"):format(sender)
     t.check(log:find(message), plant .. ": " .. log)
   end
 end)
