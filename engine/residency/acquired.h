@@ -2,23 +2,25 @@
 #pragma once
 #include <starpu.h>
 
-#include "engine/base/waiting.h"
-#include "engine/workers/handles.h"
+#include "engine/base/interrupts.h"
 #include "engine/workers/waits.h"
 
 namespace nn {
 
-// Holds a handle while the main thread reads or writes what it stands for.
-struct Acquired {
-    const StarpuHandle handle;
+// Holds a handle while the main thread reads or writes what it stands for. Signals do not end its
+// wait, because they would leave a tile between two places.
+class Acquired {
+public:
     Acquired(StarpuHandle h, bool writes) : handle(h) {
         ensure_awake();
-        const Waiting waiting("tasks that use a tile");
-        starpu_data_acquire_on_node(handle, STARPU_MAIN_RAM, writes ? STARPU_W : STARPU_R);
+        const InterruptsDeferred until_it_is_held;
+        held_ = wait_and_hold(handle, writes);
     }
-    ~Acquired() { starpu_data_release_on_node(handle, STARPU_MAIN_RAM); }
-    Acquired(const Acquired&) = delete;
     char* memory() const { return reinterpret_cast<char*>(starpu_variable_get_local_ptr(handle)); }
+    const StarpuHandle handle;
+
+private:
+    HeldTile held_;
 };
 
 }  // namespace nn

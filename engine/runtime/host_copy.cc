@@ -1,52 +1,22 @@
 #include "engine/runtime/host_copy.h"
 
-#include <semaphore.h>
 #include <starpu.h>
-#include <time.h>
 
 #include <cstring>
 #include <memory>
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/base/interrupts.h"
-#include "engine/base/waiting.h"
 #include "engine/memory/arena.h"
-#include "engine/profile/records.h"
 #include "engine/residency/homes.h"
 #include "engine/runtime/session.h"
 #include "engine/workers/failures.h"
 #include "engine/workers/handles.h"
 #include "engine/workers/tile_checks.h"
 #include "engine/workers/waits.h"
-#include "engine/workers/watchdog.h"
 
 namespace nn {
 namespace {
-
-struct Semaphore {
-    sem_t count;
-    Semaphore() { sem_init(&count, 0, 0); }
-    ~Semaphore() { sem_destroy(&count); }
-};
-
-// Waits for the tile. A semaphore wakes the thread at once: polling would slow down text
-// generation. A signal just before sem_timedwait is detected after 20 ms.
-HeldTile hold(StarpuHandle handle, bool write) {
-    const auto granted = std::make_shared<Semaphore>();
-    HeldTile held = hold_in_ram(handle, write, [granted] { sem_post(&granted->count); });
-    const ProfileSpan span(ProfileSpan::wait);
-    const Waiting waiting("the value of a tensor");
-    while (true) {
-        check_interrupt();
-        timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += 20'000'000;
-        until.tv_sec += until.tv_nsec / 1'000'000'000, until.tv_nsec %= 1'000'000'000;
-        if (sem_timedwait(&granted->count, &until) == 0) return held;
-        check_for_hangs();
-    }
-}
 
 // The layout of a tile in the user's row-major array.
 struct HostCopy {
@@ -82,7 +52,7 @@ void copy_tile(const HostCopy& copy, char* host, Tile& tile) {
     prepare_tiles({&tile});
     const StarpuHandle handle = handle_of(tile, copy.to_host);
     if (!copy.to_host) outdate_copy(tile);
-    HeldTile held = hold(handle, !copy.to_host);
+    HeldTile held = wait_and_hold(handle, !copy.to_host);
     if (has_error()) held.reset();  // tasks that check_pending() waits for may need the tile
     check_pending();
     if (lacks_memory(handle)) refuse_copy(handle, std::move(held), tile.bytes);

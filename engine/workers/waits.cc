@@ -1,7 +1,10 @@
 #include "engine/workers/waits.h"
 
+#include <semaphore.h>
 #include <starpu.h>
 #include <time.h>
+
+#include <memory>
 
 #include "engine/base/error.h"
 #include "engine/base/interrupts.h"
@@ -17,6 +20,12 @@ namespace nn {
 namespace {
 
 bool asleep = false;  // the workers
+
+struct Semaphore {
+    sem_t count;
+    Semaphore() { sem_init(&count, 0, 0); }
+    ~Semaphore() { sem_destroy(&count); }
+};
 
 // Short pauses first: most waits are over within a millisecond. With GPUs this thread has a core of
 // its own (engine/machine/host.cc), and steps are short.
@@ -39,6 +48,22 @@ void wait_for(const std::function<bool()>& done) {
         check_interrupt();
         check_for_hangs();
         pause(rounds);
+    }
+}
+
+HeldTile wait_and_hold(StarpuHandle handle, bool write) {
+    const auto granted = std::make_shared<Semaphore>();
+    HeldTile held = hold_in_ram(handle, write, [granted] { sem_post(&granted->count); });
+    const ProfileSpan span(ProfileSpan::wait);
+    const Waiting waiting("tasks that use a tile");
+    while (true) {
+        check_interrupt();
+        timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 20'000'000;
+        until.tv_sec += until.tv_nsec / 1'000'000'000, until.tv_nsec %= 1'000'000'000;
+        if (sem_timedwait(&granted->count, &until) == 0) return held;
+        check_for_hangs();
     }
 }
 

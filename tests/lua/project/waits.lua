@@ -1,0 +1,59 @@
+-- docs/waits.md lists every call of the sources that can wait, by file, with their number: a new one
+-- needs a line that says who ends it.
+local files = require "nn.io.files"
+local root = require("nn.host").root
+local t = require "nn.test"
+
+local calls = {
+  "%.wait%(", "%.wait_for%(", "sem_timedwait%(", "nanosleep%(", "usleep%(", "sleep_for%(",
+  "%.join%(%)", "[^:%w]poll%(", "flock%(", "waitpid%(", "EventSynchronize%(", "acquire_on_node%(",
+  "starpu_pause%(", "starpu_shutdown%(", "MPI_Allgather%(", "MPI_Finalize%(", "fsync%(",
+  "yield%(%)",
+}
+
+-- The number of calls that can wait in a file, without comments and declarations for LuaJIT.
+local function waits_in(path, text)
+  local count, comment = 0, path:find "%.lua$" and "%-%-.*" or "//.*"
+  for line in text:gmatch "[^\n]+" do
+    line = line:gsub(comment, "")
+    if not line:find "^%s*int %w+%(" and not line:find "cdef" then
+      for _, call in ipairs(calls) do count = count + select(2, line:gsub(call, "")) end
+    end
+  end
+  return count
+end
+
+local function add_counts(folder, out)
+  for _, name in ipairs(files.list(root .. "/" .. folder) or {}) do
+    local path = folder .. "/" .. name
+    if files.list(root .. "/" .. path) then
+      add_counts(path, out)
+    elseif path:find "%.[chl]u?[ca]?$" or path:find "%.cuh?$" then
+      local count = waits_in(path, files.read(root .. "/" .. path))
+      if count > 0 then out[path] = count end
+    end
+  end
+  return out
+end
+
+local function listed(text)
+  local out = {}
+  for path, count in text:gmatch "\n| `([^`]+)` %((%d+)%) |" do out[path] = tonumber(count) end
+  return out
+end
+
+t.case("docs/waits.md lists every call that can wait", function()
+  if not files.list(root .. "/engine") then t.skip "this is an installation, without sources" end
+  local found = {}
+  for _, folder in ipairs {"engine", "bindings", "kernels", "lua"} do add_counts(folder, found) end
+  t.same(listed(files.read(root .. "/docs/waits.md")), found)
+end)
+
+t.case("calls that can wait are recognised", function()
+  t.same(waits_in("a.cc", "changed.wait(lock, [&] { return done; });  // .wait(\n  a.join();\n"), 2)
+  t.same(waits_in("a.cc", "for (--waiting; waiting > 0;) std::this_thread::yield();"), 1)
+  t.same(waits_in("a.lua", "  int poll(nn_pollfd *files, unsigned long count, int timeout);\n"), 0)
+  t.same(waits_in("a.lua", "  ffi.C.usleep(1000)  -- usleep(1)\n  saver:poll(1)"), 1)
+end)
+
+t.finish()
