@@ -1,5 +1,5 @@
--- docs/waits.md lists every call of the sources that can wait, by file, with their number: a new one
--- needs a line that says who ends it.
+-- docs/waits.md lists every call of the sources that can wait, by file, with their number: a new
+-- one needs a line that says who ends it.
 local files = require "nn.io.files"
 local root = require("nn.host").root
 local t = require "nn.test"
