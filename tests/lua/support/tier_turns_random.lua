@@ -91,10 +91,13 @@ end
 local function one_of(list) return list[math.random(#list)] end
 local programs = {"second", "validate", "average", "plain", "sample", "save", "gradients"}
 
--- What disturbs a training: nothing, delays, or delays and checks of tiles.
+-- What disturbs a training: nothing; delays; delays and, from outside, threads of low priority and
+-- stops of processes; with checks of tiles or without.
 local function disturbed(how)
-  local delays = "NNLUA_DELAYS=" .. math.random(1e6)
-  return how == 2 and delays or how == 3 and "NNLUA_CHECKS=tiles " .. delays or ""
+  local seed = math.random(1e6)
+  local delays = how > 1 and ("NNLUA_DELAYS=%d "):format(seed) or ""
+  if how > 2 and seed % 2 == 0 then delays = "NNLUA_CHECKS=tiles " .. delays end
+  return how < 4 and delays or ("%s '%s/tests/disturb' %d"):format(delays, host.root, seed)
 end
 
 -- Sizes whose tiles are on both sides of those from which tiles are placed: 64, 16 and 4 kB.
@@ -132,7 +135,7 @@ local function random_case()
   end
   case.words = table.concat(words, " ") .. " " .. table.concat(order, " ")
   case.environment = ("NNLUA_CPUS=%d %s"):format(
-    one_of {1, 1, 2, 2, 3}, disturbed(os.getenv "TIERS_DISTURBED" and 3 or math.random(4)))
+    one_of {1, 1, 2, 2, 3}, disturbed(os.getenv "TIERS_DISTURBED" and math.random(3, 4) or math.random(4)))
   return case
 end
 
