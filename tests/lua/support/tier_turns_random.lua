@@ -134,8 +134,8 @@ local function random_case()
     end
   end
   case.words = table.concat(words, " ") .. " " .. table.concat(order, " ")
-  case.environment = ("NNLUA_CPUS=%d %s"):format(
-    one_of {1, 1, 2, 2, 3}, disturbed(os.getenv "TIERS_DISTURBED" and math.random(3, 4) or math.random(4)))
+  local how = math.random(os.getenv "TIERS_DISTURBED" and 3 or 1, 4)
+  case.environment = ("NNLUA_CPUS=%d %s"):format(one_of {1, 1, 2, 2, 3}, disturbed(how))
   return case
 end
 
