@@ -1,5 +1,5 @@
 -- nn.checks "tiles": the same bits with it, and it finds each kind of planted fault
--- (engine/base/planted_faults.h). TIERS_PLANTED: how many faults of each kind; TIERS_SEED: which.
+-- (engine/base/planted_faults.h). TIERS_PLANTED: least faults of each kind; TIERS_SEED: which.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
@@ -12,6 +12,7 @@ local turns = support .. "tier_turns.lua layers=2 embd=128 batch=2 context=16 vo
 local eager = support .. "tiers.lua layers=4 embd=128 batch=2 context=16 vocab=300 steps=3 eager=2"
 local share = {[turns] = 0.5, [eager] = 0.44}
 math.randomseed(tonumber(os.getenv "TIERS_SEED") or 3)
+local PLANTED = tonumber(os.getenv "TIERS_PLANTED") or 3
 
 -- Runs a training -> its status, output and messages.
 local function run(script, ram, environment)
@@ -68,7 +69,8 @@ for _, kind in ipairs {"load_lost", "load_late", "load_twice", "load_astray", "s
                        "tile_altered", "copy_stale"} do
   t.case("checks find a planted fault: " .. kind, function()
     local found, script = 0, kind == "copy_stale" and eager or turns
-    for _ = 1, tonumber(os.getenv "TIERS_PLANTED") or 3 do
+    for number = 1, 30 do                -- a late fault may come too late to change anything
+      if number > PLANTED and found > 0 then break end
       found = found + (is_found(script, kind, math.random(20, 100)) and 1 or 0)
     end
     t.check(found > 0, "nothing was found")
