@@ -69,7 +69,7 @@ for _, kind in ipairs {"load_lost", "load_late", "load_twice", "load_astray", "s
                        "tile_altered", "copy_stale"} do
   t.case("checks find a planted fault: " .. kind, function()
     local found, script = 0, kind == "copy_stale" and eager or turns
-    for number = 1, math.max(30, PLANTED) do       -- a late fault may come too late to change anything
+    for number = 1, math.max(30, PLANTED) do   -- a late fault may change nothing
       if number > PLANTED and found > 0 then break end
       found = found + (is_found(script, kind, math.random(20, 100)) and 1 or 0)
     end
