@@ -217,14 +217,16 @@ local function words(path)
   files.write(path, table.concat(out, " "))
 end
 
--- The losses of 200 steps of the recipe's Shakespeare setting. gradients: their dtype, on one
--- worker, for which the tokens of a step are one tile; or nil.
+local done = {}                  -- losses by name
+-- The losses of 200 steps of the recipe's Shakespeare setting. gradients: their dtype, or nil for
+-- f32. Trainings in bf16 have one worker, for which the tokens of a step are one tile.
 local function losses(folder, dtype, text, rounding, gradients)
   local name = ("%s-%s%s"):format(dtype, rounding, gradients or "")
+  if done[name] then return done[name] end
   local status, output = t.shell(([[cd %s
     %s $NNLUA %s/recipes/gpt2_train.lua preset=char %s steps=200 eval_every=0 final_batches=1 \
       sample.tokens=1 log_every=1 model.dtype=%s optim.rounding=%s optim.gradients=%s out=%s
-    ]]):format(folder, gradients and "NNLUA_CPUS=1" or "", host.root, text, dtype, rounding,
+    ]]):format(folder, dtype == "bf16" and "NNLUA_CPUS=1" or "", host.root, text, dtype, rounding,
                gradients or "f32", name))
   t.check(status == 0, output)
   local list = {}
@@ -233,6 +235,7 @@ local function losses(folder, dtype, text, rounding, gradients)
     if event.event == "step" then list[event.step] = event.loss end
   end
   t.same(#list, 200)
+  done[name] = list
   return list
 end
 
@@ -258,7 +261,7 @@ end
 t.case("200 steps with bf16 gradients keep within 0.05 of the f32 loss", function()
   local narrow = losses(folder, "bf16", text, "nearest", "bf16")
   difference(narrow)
-  local wide = losses(folder, "bf16", text, "nearest", "f32")
+  local wide = losses(folder, "bf16", text, "nearest")
   t.check(narrow[200] ~= wide[200], "the setting has no effect")
 end)
 
