@@ -38,6 +38,7 @@ struct Tiers {
     bool disk_is_measured = false;
     std::shared_ptr<Store> disk, pinned;
     bool slots_exist = false;
+    bool were_chosen = false;
     int64_t largest_tile = 0;
     int64_t taken_from_starpu = 0;  // bytes of the GPU's memory that it leaves to slots
 };
@@ -89,6 +90,7 @@ StoreUse use_of(const std::shared_ptr<Store>& store) {
 }  // namespace
 
 const TierSettings& tiers() { return state().settings; }
+bool tiers_were_chosen() { return state().were_chosen; }
 
 // Whether plans are for a described GPU, and this machine has none.
 static bool gpu_is_only_described() {
@@ -171,7 +173,7 @@ void set_tiers(const TierSettings& settings) {
     if (state().taken_from_starpu)
         fail("memory.gpu was chosen before and cannot be changed in this process");
     if (settings.exist() && !settings.on_gpu() && running() && ranks().several() &&
-        host().count(Device::cuda) == 0)
+        host().count(Device::cuda) == 0 && !state().were_chosen)
         fail("with several ranks, choose memory tiers before the first tensor is computed");
     if (state().disk || state().pinned || state().slots_exist)
         fail("memory tiers must be chosen before tiles are in slots or on disk");
@@ -197,6 +199,7 @@ void set_tiers(const TierSettings& settings) {
     }
     measure_stalls(settings.exist() && !settings.on_gpu());
     state().settings = settings;
+    state().were_chosen = state().were_chosen || settings.exist();
     nn::settings().gpu_tier = settings.exist() ? settings.bytes(NodeKind::gpu) : -1;
     state().disk_is_measured = false;
     state().measured_rate = 0;

@@ -35,7 +35,8 @@ struct TierSettings {
 };
 void set_tiers(const TierSettings& settings);  // with a GPU while StarPU runs; throws Error
 const TierSettings& tiers();
-int64_t rest_of_gpu();  // bytes of the GPU's memory that slots leave to StarPU
+bool tiers_were_chosen();  // in this process, even if there are none now
+int64_t rest_of_gpu();     // bytes of the GPU's memory that slots leave to StarPU
 // Before slots are made: takes the memory of those on a GPU from StarPU, once in a session.
 void prepare_for_slots();
 

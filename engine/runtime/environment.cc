@@ -201,7 +201,7 @@ void prepare_environment(int threads) {
         setenv("STARPU_MPI_IDLE_SLEEP", "100", 0);  // microseconds (.setup/starpu.sh)
         // By default, ten tiles leave at once. With tiers, a receiver may have no slot for these
         // before it gets another one. Tiers of a GPU are chosen later.
-        if (tiers().exist() || host().count(Device::cuda) > 0)
+        if (tiers_were_chosen() || host().count(Device::cuda) > 0)
             setenv("STARPU_MPI_NDETACHED_SEND", "0", 1);
     }
     choose_model_folder();
