@@ -79,15 +79,16 @@ stage() {
 # alone, in half the time: a driver makes machine code of it.
 find_cuda() {
     cuda_home='' gpus=''
-    [ "${NN_CUDA:-AUTO}" = ON ] || has_driver || gpus=80-virtual
     [ "${NN_CUDA:-AUTO}" != OFF ] || return 0
     local nvcc
     for nvcc in "${CUDA_HOME:+$CUDA_HOME/bin/nvcc}" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
         if [ -x "$nvcc" ]; then
             cuda_home=${nvcc%/bin/nvcc}
+            [ "${NN_CUDA:-AUTO}" = ON ] || has_driver || gpus=80-virtual
             return 0
         fi
     done
+    [ "${NN_CUDA:-AUTO}" != ON ] || die "NN_CUDA=ON, but there is no nvcc; set CUDA_HOME to a CUDA toolkit"
 }
 
 has_driver() { [ -e /dev/nvidiactl ] || [[ $(/sbin/ldconfig -p 2>/dev/null) == *libcuda.so.1\ * ]]; }
@@ -102,7 +103,7 @@ prepare() {
     [ "$sanitize" = OFF ] || ranks=OFF kind=check
     [ "$sanitize" != thread ] || kind=thread
     find_cuda
-    [ "$sanitize" = OFF ] || cuda_home=
+    [ "$sanitize" = OFF ] || cuda_home='' gpus=''
     ensure_packages build
     [ "$tests" = OFF ] || ensure_packages tests
     [ "$ranks" = OFF ] || ensure_packages ranks

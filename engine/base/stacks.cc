@@ -6,12 +6,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
@@ -20,21 +23,40 @@ namespace nn {
 namespace {
 
 constexpr int most_frames = 48;
-constexpr double seconds_to_answer = 0.5;
+constexpr double seconds_to_answer = 0.5, seconds_for_all = 5;
+
+pid_t this_thread() { return pid_t(syscall(SYS_gettid)); }
 
 // The stack of the thread that the signal interrupts. SIGTRAP is one of the signals that no thread
 // blocks (engine/base/threads.h).
 struct Stack {
     void* frames[most_frames];
     int count = 0;
-    std::atomic<pid_t> wanted{0};  // the thread that shall fill it; 0: it is filled
+    std::atomic<pid_t> wanted{0};  // the thread that must fill it, negative while it does; 0: none
 };
 Stack stack;
 
 void fill_stack(int) {
-    if (stack.wanted != pid_t(syscall(SYS_gettid))) return;  // asked too long ago
-    stack.count = backtrace(stack.frames, most_frames);
-    stack.wanted = 0;
+    const int error = errno;
+    const pid_t self = this_thread();
+    pid_t wanted = self;
+    if (stack.wanted.compare_exchange_strong(wanted, -self)) {  // else it was asked too long ago
+        stack.count = backtrace(stack.frames, most_frames);
+        stack.wanted = 0;
+    }
+    errno = error;
+}
+
+// The handler stays: a thread may take the signal long after it was asked.
+void prepare_signal() {
+    static bool done = false;
+    if (std::exchange(done, true)) return;
+    void* first[1];
+    backtrace(first, 1);  // loads what it needs, which a signal handler must not do
+    struct sigaction action {};
+    action.sa_handler = fill_stack;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGTRAP, &action, nullptr);
 }
 
 std::string name_of_function(void* address) {
@@ -64,15 +86,17 @@ std::string lines_of_stack(int first) {
     return out;
 }
 
-std::string stack_of(pid_t thread) {
-    if (thread == pid_t(syscall(SYS_gettid))) {
+std::string stack_of(pid_t thread, double end) {
+    if (thread == this_thread()) {
         stack.count = backtrace(stack.frames, most_frames);
         return lines_of_stack(1);
     }
     stack.wanted = thread;
     if (syscall(SYS_tgkill, getpid(), thread, SIGTRAP) != 0) return " has ended";
-    for (const double end = now_seconds() + seconds_to_answer; stack.wanted != 0;) {
-        if (now_seconds() > end && stack.wanted.exchange(-1) != 0) return " does not answer";
+    while (stack.wanted != 0) {
+        pid_t unanswered = thread;
+        if (now_seconds() > end && stack.wanted.compare_exchange_strong(unanswered, 0))
+            return " does not answer";
         usleep(200);
     }
     return lines_of_stack(2);
@@ -81,21 +105,17 @@ std::string stack_of(pid_t thread) {
 }  // namespace
 
 std::string stacks_of_threads() {
-    void* first[1];
-    backtrace(first, 1);  // loads what it needs, which a signal handler must not do
-    struct sigaction action {};
-    struct sigaction before {};
-    action.sa_handler = fill_stack;
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGTRAP, &action, &before);
+    prepare_signal();
+    const double end = now_seconds() + seconds_for_all;
     std::string out;
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
         const std::string path = entry.path(), number = entry.path().filename();
-        out += format("%s  thread %s, %s:%s", out.empty() ? "" : "\n", number.c_str(),
-                      name_of_thread(path).c_str(), stack_of(std::atoi(number.c_str())).c_str());
+        const double limit = std::min(now_seconds() + seconds_to_answer, end);
+        out += format("%s  thread %s, %s:", out.empty() ? "" : "\n", number.c_str(),
+                      name_of_thread(path).c_str()) +
+               stack_of(std::atoi(number.c_str()), limit);
     }
-    sigaction(SIGTRAP, &before, nullptr);
     return out;
 }
 

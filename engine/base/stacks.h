@@ -4,8 +4,8 @@
 
 namespace nn {
 
-// Each thread by its name, then a line for each function. It interrupts system calls of the other
-// threads. Call it from one thread at a time.
+// Each thread by its name, then a line for each function; takes at most about 5 seconds. SIGTRAP
+// interrupts the system calls of the other threads. Call it from one thread at a time.
 std::string stacks_of_threads();
 
 }  // namespace nn

@@ -1,5 +1,5 @@
-// What the main thread waits for, and whether something that it may wait for has ended: for the
-// report of ranks that stand still (engine/ranks/standstill.h).
+// What the main thread waits for, and a count of what has ended: for ranks that stand still
+// (engine/ranks/standstill.h).
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -21,6 +21,13 @@ std::string main_thread_waits_for();  // "": it computes. Any thread.
 
 // Counts messages, transfers and writes of files that have ended. Any thread.
 inline std::atomic<int64_t> ended_events{0};
+// While one exists, a call of the system may take long, and nothing can be counted.
+struct LongCall {
+    static inline std::atomic<int> count{0};
+    LongCall() { ++count; }
+    ~LongCall() { --count; }
+    LongCall(const LongCall&) = delete;
+};
 
 // Seconds without progress that are an error, of NNLUA_WATCHDOG; 0: no limit. Throws if it is no
 // number.

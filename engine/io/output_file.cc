@@ -81,6 +81,7 @@ void OutputFile::finish() {
     change([&] { closed_ = true; });
     thread_.join();
     if (!error_.empty()) throw Error(error_);
+    const LongCall until_it_is_on_the_disk;
     if (fsync(fd_) != 0 && errno != EINVAL) throw error_of(errno);  // EINVAL: a pipe
 }
 

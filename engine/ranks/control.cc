@@ -60,7 +60,8 @@ struct State {
     std::optional<standstill::Watch> standstill;  // rank 0
     std::mutex sending;
     std::atomic<bool> ending{false}, is_printed{false}, is_started{false};
-    double limit = 0;  // of a silence, in seconds
+    double limit = 0;               // of a silence, in seconds
+    bool is_report_wanted = false;  // by rank 0 of this rank; of the control thread
 };
 State& state() {
     static auto* const instance = new State;
@@ -72,8 +73,8 @@ bool send_to(const Peer& peer, Type type, const std::string& text) {
     delay(0.2);
     const std::lock_guard lock(state().sending);
     if (peer.ended && type != Type::end) return true;
-    const bool is_value = type == Type::value || type == Type::values;
-    return sockets::send(peer.socket, type, text, is_value ? seconds_to_send : seconds_to_end);
+    const bool is_short = type != Type::value && type != Type::values && type != Type::report;
+    return sockets::send(peer.socket, type, text, is_short ? seconds_to_end : seconds_to_send);
 }
 
 bool send_to_all(Type type, const std::string& text) {
@@ -120,14 +121,6 @@ void lose(Peer& peer, const std::string& how) {
     if (!state().ending) note_error(name_of(peer) + " " + how);
 }
 
-std::string why_not_sent(size_t bytes) {
-    if (bytes > sockets::most_bytes)
-        return format("cannot take values of %s, which is more than %s",
-                      human_bytes(double(bytes)).c_str(),
-                      human_bytes(double(sockets::most_bytes)).c_str());
-    return format("took no value for %g s, or its link failed", seconds_to_send);
-}
-
 // Rank 0, with the mutex: keeps a rank's value; with the last one, gives all to all.
 void keep_value(int rank, const std::string& text) {
     State& s = state();
@@ -140,7 +133,8 @@ void keep_value(int rank, const std::string& text) {
     complete_gather();
     const std::string all = sockets::packed(s.gathered);
     for (Peer& peer : s.peers)
-        if (!send_to(peer, Type::values, all)) lose(peer, why_not_sent(all.size()));
+        if (!send_to(peer, Type::values, all))
+            lose(peer, sockets::why_not_sent(all.size(), seconds_to_send));
 }
 
 void handle(Peer& peer, const Message& message) {
@@ -156,9 +150,9 @@ void handle(Peer& peer, const Message& message) {
             note_error(format("[%s] %s", name_of(peer).c_str(), message.text.c_str()));
             break;
         case Type::beat:
-            if (s.standstill) s.standstill->note(peer.rank, message.text);
+            if (s.standstill) s.standstill->note(peer.rank, message.text, now_seconds());
             break;
-        case Type::ask_report: send_to(peer, Type::report, standstill::report()); break;
+        case Type::ask_report: s.is_report_wanted = true; break;
         case Type::report:
             if (s.standstill) s.standstill->note_report(peer.rank, message.text);
             break;
@@ -200,15 +194,25 @@ void watch_for_standstill() {
     State& s = state();
     const std::lock_guard lock(s.mutex);
     if (!s.standstill || s.ending || !s.error.empty()) return;
-    s.standstill->note(0, standstill::state());
-    switch (s.standstill->next(now_seconds())) {
-        case standstill::Watch::Step::ask:
-            send_to_all(Type::ask_report, "");
-            s.standstill->note_report(0, standstill::report());
-            break;
-        case standstill::Watch::Step::end: note_error(s.standstill->error()); break;
-        default: break;
+    s.standstill->note(0, standstill::state(), now_seconds());
+    const auto step = s.standstill->next(now_seconds());
+    if (step == standstill::Watch::Step::end) note_error(s.standstill->error());
+    if (step != standstill::Watch::Step::ask) return;
+    s.is_report_wanted = true;
+    send_to_all(Type::ask_report, "");
+}
+
+// Takes seconds, so without the mutex.
+void report_if_wanted() {
+    State& s = state();
+    if (!std::exchange(s.is_report_wanted, false)) return;
+    const std::string report = standstill::report();
+    if (ranks().rank > 0) {
+        send_to(s.peers[0], Type::report, report);
+        return;
     }
+    const std::lock_guard lock(s.mutex);
+    s.standstill->note_report(0, report);
 }
 
 // The same error often comes from all ranks, and rank 0 then prints its own.
@@ -230,6 +234,7 @@ void run_thread() {
         }
         delay(0.2);
         read_all(now - std::exchange(before, now));
+        report_if_wanted();
         if (shall_end()) print_and_end(state().error);
     }
 }
@@ -342,7 +347,8 @@ std::vector<std::string> gather(const std::string& what, const std::string& mine
     if (ranks().rank == 0)
         keep_value(0, text);
     else if (!send_to(s.peers[0], Type::value, text))
-        fail("%s %s", name_of(s.peers[0]).c_str(), why_not_sent(text.size()).c_str());
+        fail("%s %s", name_of(s.peers[0]).c_str(),
+             sockets::why_not_sent(text.size(), seconds_to_send).c_str());
     while (!s.complete) {
         s.changed.wait_for(lock, std::chrono::milliseconds(20));
         lock.unlock();

@@ -127,6 +127,13 @@ bool send(int socket, Type type, const std::string& text, double seconds) {
     return sent == bytes.size();
 }
 
+std::string why_not_sent(size_t bytes, double seconds) {
+    if (bytes > most_bytes)
+        return format("cannot take values of %s, which is more than %s",
+                      human_bytes(double(bytes)).c_str(), human_bytes(double(most_bytes)).c_str());
+    return format("took no value for %g s, or its link failed", seconds);
+}
+
 std::string packed(const std::vector<std::string>& texts) {
     std::string out;
     for (const std::string& text : texts) {

@@ -28,6 +28,7 @@ constexpr size_t most_bytes = size_t(256) << 20;  // of a message; more is not o
 // was not sent. If a part of it was, nothing can follow, and both ends of the connection are
 // closed.
 bool send(int socket, Type type, const std::string& text, double seconds);
+std::string why_not_sent(size_t bytes, double seconds);
 
 // Texts as one: each after its size.
 std::string packed(const std::vector<std::string>& texts);

@@ -13,7 +13,7 @@
 namespace nn::standstill {
 namespace {
 
-constexpr double seconds_to_report = 10;
+constexpr double seconds_to_report = 15;
 
 std::atomic<Workers (*)()> workers_of_session{nullptr};
 
@@ -29,7 +29,7 @@ void set_workers(Workers (*workers)()) { workers_of_session = workers; }
 std::string state() {
     const std::string waits_for = main_thread_waits_for();
     const Workers now = workers();
-    if (waits_for.empty() || now.are_busy) return "";
+    if (waits_for.empty() || now.are_busy || LongCall::count > 0) return "";
     return format("%llu %lld ", static_cast<unsigned long long>(now.begun_and_ended),
                   static_cast<long long>(ended_events)) +
            waits_for;
@@ -41,38 +41,48 @@ std::string report() {
            transport::description_of_transfers() + "\n" + stacks_of_threads();
 }
 
-Watch::Watch(int ranks, double limit)
-    : limit_(limit), states_(size_t(ranks)), reports_(size_t(ranks)) {}
+Watch::Watch(int ranks, double limit) : limit_(limit), ranks_(size_t(ranks)) {}
 
-void Watch::note(int rank, const std::string& state) {
-    const bool changes = std::exchange(states_[size_t(rank)], state) != state;
-    if (state.empty() || changes) idle_ = 0;
+void Watch::note(int rank, const std::string& state, double now) {
+    Rank& one = ranks_[size_t(rank)];
+    const bool goes_on = state.empty() || std::exchange(one.state, state) != state;
+    one.state = state;
+    // A pause of a process, as by Ctrl-Z, is no standstill.
+    const double elapsed = std::min(now - std::exchange(one.noted, now), 2 * beat_interval);
+    one.idle = goes_on ? 0 : one.idle + elapsed;
+    if (goes_on) asked_ = 0;
 }
 
-void Watch::note_report(int rank, const std::string& report) { reports_[size_t(rank)] = report; }
+void Watch::note_report(int rank, const std::string& report) {
+    ranks_[size_t(rank)].report = report;
+}
+
+bool Watch::stands_still() const {
+    return limit_ > 0 &&
+           std::ranges::all_of(ranks_, [this](const Rank& one) { return one.idle >= limit_; });
+}
 
 Watch::Step Watch::next(double now) {
-    // A pause of this process, as by Ctrl-Z, is no standstill.
-    const double elapsed = std::min(now - std::exchange(before_, now), 2 * beat_interval);
-    if (has_asked_) {
-        waited_ += elapsed;
-        const bool has_all = std::ranges::none_of(reports_, &std::string::empty);
-        return has_all || waited_ > seconds_to_report ? Step::end : Step::nothing;
+    if (asked_ > 0) {
+        const bool has_all =
+            std::ranges::none_of(ranks_, [](const Rank& one) { return one.report.empty(); });
+        return has_all || now - asked_ > seconds_to_report ? Step::end : Step::nothing;
     }
-    idle_ += elapsed;
-    has_asked_ =
-        limit_ > 0 && idle_ >= limit_ && std::ranges::none_of(states_, &std::string::empty);
-    return has_asked_ ? Step::ask : Step::nothing;
+    if (!stands_still()) return Step::nothing;
+    for (Rank& one : ranks_) one.report.clear();
+    asked_ = now;
+    return Step::ask;
 }
 
 std::string Watch::error() const {
     std::string out = format(
-        "the ranks stand still: no task and no message has ended for %g s; NNLUA_WATCHDOG=SECONDS "
-        "sets this limit (0: none)",
+        "the ranks stand still: no task, message, transfer or write has ended for %g s; "
+        "NNLUA_WATCHDOG=SECONDS sets this limit (0: none)",
         limit_);
-    for (size_t rank = 0; rank < reports_.size(); ++rank)
-        out +=
-            format("\nrank %zu: ", rank) + (reports_[rank].empty() ? "no report" : reports_[rank]);
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        const std::string& report = ranks_[rank].report;
+        out += format("\nrank %zu: ", rank) + (report.empty() ? "no report" : report);
+    }
     return out;
 }
 

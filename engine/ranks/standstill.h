@@ -15,27 +15,31 @@ struct Workers {
 void set_workers(Workers (*workers)());  // once they exist
 
 std::string state();   // of this rank; the same as long as it stands still, "" if it computes
-std::string report();  // what this rank waits for, with the stacks of its threads; one at a time
+std::string report();  // what this rank waits for, with the stacks of its threads; takes seconds
 
 // On rank 0.
 class Watch {
 public:
     Watch(int ranks, double limit);  // seconds; 0: none
-    void note(int rank, const std::string& state);
+    // From each rank about every second.
+    void note(int rank, const std::string& state, double now);
     void note_report(int rank, const std::string& report);
-    // What to do now: to ask for the reports, once; later to end all ranks with error(). To be
-    // called about every second.
+    // What to do now: to ask for the reports, or later to end all ranks with error().
     enum class Step { nothing, ask, end };
     Step next(double now);
     std::string error() const;
 
 private:
+    struct Rank {
+        std::string state, report;
+        double noted = 0;  // when the last state arrived
+        double idle = 0;   // seconds with the same one
+    };
+    bool stands_still() const;
+
     const double limit_;
-    std::vector<std::string> states_, reports_;
-    double before_ = 0;  // when next() was called last
-    double idle_ = 0;    // seconds since a state changed
-    bool has_asked_ = false;
-    double waited_ = 0;  // seconds for the reports
+    std::vector<Rank> ranks_;
+    double asked_ = 0;  // when; 0: not yet
 };
 
 }  // namespace nn::standstill

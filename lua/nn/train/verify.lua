@@ -94,25 +94,30 @@ local function choose_layers(model, build, loader, ram)
   return count, count == all and ram or math.floor(math.min(1, ram / needs(all)) * needs(count))
 end
 
--- The plan in `ram` bytes or, up to `most`, in the least with which a plan works -> plan, bytes. A
--- rank that fails while others wait for its part of a plan would end them, so each first plans
--- alone.
-local function plan_with_disk(cfg, build, loader, ram, most)
-  local several = cluster.several()
+-- A plan that make(build, loader) makes in `ram` bytes or, up to `most`, in the least with which
+-- one works -> plan, bytes.
+local function plan_in_least(cfg, make, build, loader, ram, most)
   while true do                  -- a larger memory has a larger reserve
     memory.use_disk(cfg.memory, ram)
-    local good, plan = lib.protected(several and run_plan.own_part or run_plan.need_room, build,
-                                     loader)
-    if good and not several then return plan, ram end
-    if good then break end
+    local good, plan = lib.protected(make, build, loader)
+    if good then return plan, ram end
     local least = tonumber(tostring(plan):match(
       "a plan for this program needs at least .- of RAM %((%d+) bytes"))
     if not least or least <= ram or ram == most then error(plan, 0) end
     ram = math.min(least, most)
   end
-  ram = agreed("memory of a plan", ram, math.max)
-  memory.use_disk(cfg.memory, ram)
-  return run_plan.need_room(build, loader), ram
+end
+
+-- The plan of a step with a disk, and its bytes. A rank that failed during a common plan would end
+-- all, so each first plans alone, until all can in the same memory.
+local function plan_with_disk(cfg, build, loader, ram, most)
+  while cluster.several() do
+    local _, least = plan_in_least(cfg, run_plan.own_part, build, loader, ram, most)
+    least = agreed("memory of a plan", least, math.max)
+    if least == ram then break end
+    ram = least
+  end
+  return plan_in_least(cfg, run_plan.need_room, build, loader, ram, most)
 end
 
 local function moved_bytes(plan)
@@ -329,10 +334,10 @@ local function train_both(run, build, loader, all, wanted, most)
   cluster.gather("verify: the comparison", "")       -- rank 0 may have found a difference
   return ("verified: %s of %d of %d layers (%s of weights and moments) in %s of RAM equal the "
           .. "same steps without memory.disk bit for bit: %d tensors, losses %s, and what "
-          .. "other programs between them compute; %s read and %s written"):format(
+          .. "other programs between them compute; %s read and %s written%s"):format(
     units.count(cfg.verify, "step"), cfg.model.layers, all, units.bytes(plan.state),
     units.bytes(used), #list, losses(results), units.bytes(disk.read - before.read),
-    units.bytes(disk.written - before.written))
+    units.bytes(disk.written - before.written), cluster.several() and " by rank 0" or "")
 end
 
 --- verify_tiers(run, build, loader) -> false: trains fewer layers in both ways, instead of the

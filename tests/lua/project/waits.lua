@@ -7,8 +7,9 @@ local t = require "nn.test"
 local calls = {
   "%.wait%(", "%.wait_for%(", "sem_timedwait%(", "nanosleep%(", "usleep%(", "sleep_for%(",
   "%.join%(%)", "[^:%w]poll%(", "flock%(", "waitpid%(", "EventSynchronize%(", "acquire_on_node%(",
-  "starpu_pause%(", "starpu_shutdown%(", "MPI_Allgather%(", "MPI_Finalize%(", "fsync%(",
-  "yield%(%)",
+  "starpu_pause%(", "starpu_shutdown%(", "MPI_Allgather%(", "MPI_Finalize%(",
+  "MPI_Init_thread%(", "mpi_init_comm%(", "mpi_shutdown%(", "data_unregister%(",
+  "StreamSynchronize%(", "sem_wait%(", "fsync%(", "yield%(%)",
 }
 
 -- The number of calls that can wait in a file, without comments and declarations for LuaJIT.

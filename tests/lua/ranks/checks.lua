@@ -47,7 +47,7 @@ local function fails(plant, watchdog)
   return log
 end
 
-local standstill = "the ranks stand still: no task and no message has ended for 5 s"
+local standstill = "the ranks stand still: no task, message, transfer or write has ended for 5 s"
 local wrong_value = "receive: tile %d+ from rank %d has the CRC%-32"
 
 t.case("checks find a message with a wrong byte", function()

@@ -29,7 +29,7 @@ for _, case in ipairs {{2, "optimizer", 8}, {2, "weights", 6}, {3, "weights", 5}
       shard, megabytes, ranks))
     local layers, tensors, read = output:match(
       "\nverified: 2 steps of (%d+) of 6 layers .- equal the same steps without memory.disk bit "
-      .. "for bit: (%d+) tensors, losses .-; ([%d.]+ %aB) read and [%d.]+ %aB written\n$")
+      .. "for bit: (%d+) tensors, losses .-; ([%d.]+ %aB) read and [%d.]+ %aB written by rank 0\n$")
     t.check(status == 0 and layers and read ~= "0 B", output)
     t.same(tonumber(tensors), 3 * (4 + 12 * tonumber(layers)))
   end)

@@ -1,5 +1,5 @@
 -- nn.checks "tiles": the same bits with it, and it finds each kind of planted fault
--- (engine/base/planted_faults.h). TIERS_PLANTED: least faults of each kind; TIERS_SEED: which.
+-- (engine/base/planted_faults.h). TIERS_PLANTED: the fewest faults of each kind; TIERS_SEED: which.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
