@@ -91,13 +91,14 @@ end
 local function one_of(list) return list[math.random(#list)] end
 local programs = {"second", "validate", "average", "plain", "sample", "save", "gradients"}
 
--- What disturbs a training: nothing; delays; delays and, from outside, threads of low priority and
--- stops of processes; with checks of tiles or without.
-local function disturbed(how)
-  local seed = math.random(1e6)
-  local delays = how > 1 and ("NNLUA_DELAYS=%d "):format(seed) or ""
-  if how > 2 and seed % 2 == 0 then delays = "NNLUA_CHECKS=tiles " .. delays end
-  return how < 4 and delays or ("%s '%s/tests/disturb' %d"):format(delays, host.root, seed)
+-- What disturbs a training: nothing, delays, or delays and checks of tiles; with TIERS_DISTURBED=1
+-- always delays, and with checks or tests/disturb.
+local function disturbed()
+  local outside = os.getenv "TIERS_DISTURBED"
+  local how, seed = math.random(outside and 3 or 1, 4), math.random(1e6)
+  local delays = (how == 2 or how == 3 or outside) and ("NNLUA_DELAYS=%d "):format(seed) or ""
+  if how == 3 then return "NNLUA_CHECKS=tiles " .. delays end
+  return outside and ("%s '%s/tests/disturb' %d"):format(delays, host.root, seed) or delays
 end
 
 -- Sizes whose tiles are on both sides of those from which tiles are placed: 64, 16 and 4 kB.
@@ -134,8 +135,7 @@ local function random_case()
     end
   end
   case.words = table.concat(words, " ") .. " " .. table.concat(order, " ")
-  local how = math.random(os.getenv "TIERS_DISTURBED" and 3 or 1, 4)
-  case.environment = ("NNLUA_CPUS=%d %s"):format(one_of {1, 1, 2, 2, 3}, disturbed(how))
+  case.environment = ("NNLUA_CPUS=%d %s"):format(one_of {1, 1, 2, 2, 3}, disturbed())
   return case
 end
 
