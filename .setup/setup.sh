@@ -8,7 +8,8 @@
 # folder; deleting both is always safe.
 #
 # Settings, all optional: NNLUA_BUILD_DIR (the build folder), NN_CUDA=OFF (ignore an installed CUDA),
-# NN_CUDA=ON (make machine code for GPUs even if there is no driver), CUDA_HOME, STARPU_TARBALL (a StarPU source archive on disk), JOBS.
+# NN_CUDA=ON (make machine code for GPUs even if there is no driver), CUDA_HOME, STARPU_TARBALL (a StarPU
+# source archive on disk), JOBS.
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 deps=$root/.deps

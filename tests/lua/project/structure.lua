@@ -2,41 +2,11 @@
 -- name nothing of the engine, and functions and files stay short. Each check is also tried on a
 -- copy with one bad line.
 
-local files = require "nn.io.files"
 local root = require("nn.host").root
 local t = require "nn.test"
 package.path = root .. "/tests/lua/support/?.lua;" .. package.path
+local source = require("sources").copy
 local structure = require "structure"
-
-local endings = {}
-for ending in ("cc h cu cuh inc c lua py html"):gmatch "%S+" do endings[ending] = true end
-
-local function add_files(folder, tree)
-  for _, name in ipairs(files.list(root .. "/" .. folder) or {}) do
-    local path = folder .. "/" .. name
-    local ending = name:match "%.(%w+)$"
-    if files.list(root .. "/" .. path) then
-      add_files(path, tree)
-    elseif not ending or endings[ending] then
-      tree[path] = files.read(root .. "/" .. path)
-    end
-  end
-end
-
-local tree
-local folders = {"engine", "bindings", "kernels", "lua", "models", "recipes", "tests"}
-
--- The source files by path, and a copy to be changed; an installation has none.
-local function source()
-  if not files.list(root .. "/engine") then t.skip "this is an installation, without sources" end
-  if not tree then
-    tree = {}
-    for _, folder in ipairs(folders) do add_files(folder, tree) end
-  end
-  local copy = {}
-  for path, text in pairs(tree) do copy[path] = text end
-  return copy
-end
 
 local function holds(check)
   local problems = structure[check](source())
