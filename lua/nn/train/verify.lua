@@ -281,6 +281,16 @@ local function first_other(results, expected)
   end
 end
 
+-- train() with a disk. The wrong values of a tile may show first as an error, such as NaN logits.
+local function train_with_disk(run, build, loader)
+  local function result(good, ...)
+    if good then return ... end
+    if lib.is_interrupt((...)) then error((...), 0) end
+    lib.fail("verify: with memory.disk, an error that did not come in RAM: %s", tostring((...)))
+  end
+  return result(lib.protected(train, run, "with memory.disk", build, loader))
+end
+
 -- Raises an error if the training with a disk gave other results.
 local function judge(differ, path, found, other, list)
   if differ == 0 and not other then return end
@@ -327,7 +337,7 @@ local function train_both(run, build, loader, all, wanted, most)
   engine.sync()
   memory.use_disk(cfg.memory, used)
   local before = budget.memory().disk
-  local model, optim, results = train(run, "with memory.disk", build, loader)
+  local model, optim, results = train_with_disk(run, build, loader)
   local list, disk = tensors_of(model, optim), budget.memory().disk
   local differ, path, found = compare(run, list, file)
   judge(differ, path, found, first_other(results, expected), list)
@@ -343,7 +353,8 @@ end
 --- verify_tiers(run, build, loader) -> false: trains fewer layers in both ways, instead of the
 --- training, and prints that all bits are the same. run: of nn.run; build, loader: as for run:plan.
 --- The weights are random, also with init. Errors: bits that differ, with the first tensor and the
---- largest difference; settings with which nothing would move, or not even one layer fits.
+--- largest difference; a training that fails only with the disk; settings with which nothing would
+--- move, or not even one layer fits.
 function M.verify_tiers(run, build, loader)
   local cfg, ram = run.cfg, budget.memory().budget       -- memory.ram
   local all = cfg.model.layers
