@@ -2,7 +2,7 @@
 // missing pointers, in any state. Every call returns a status, leaves a message if it refuses, and
 // the library works afterwards. Only what the API cannot check is always correct: pointers refer to
 // as much memory as their count says, and kernels that run directly get valid parameters.
-// NNLUA_FUZZ_SEED=1000 makes other calls; NNLUA_FUZZ_LOG=1 prints each call before it runs, to find
+// NNLUA_TEST_SEED=1000 makes other calls; NNLUA_FUZZ_LOG=1 prints each call before it runs, to find
 // a crash.
 #include "tests/cpp/capi_fuzz.h"
 
@@ -321,7 +321,7 @@ const std::vector<Fuzzer::Call> Fuzzer::calls = {
 }  // namespace
 
 TEST_CASE("100,000 random calls return, and the library works afterwards", "[sweep]") {
-    const char* const wanted = std::getenv("NNLUA_FUZZ_SEED");
+    const char* const wanted = std::getenv("NNLUA_TEST_SEED");
     const uint64_t seed = (wanted ? std::strtoull(wanted, nullptr, 10) : 0) + GENERATE(1, 2, 3, 4);
     INFO("seed " << seed);
     const Library library;

@@ -1,7 +1,6 @@
 -- Files with random damage: each either loads and is consistent, or is refused by one message that
 -- names it. Nothing crashes, no internal Lua error appears, and memory does not grow. tests/run
--- --sanitize runs this with the address sanitizer. FUZZ_MUTANTS is the total number of files,
--- FUZZ_SEED the seed of their random choices.
+-- --sanitize runs this with the address sanitizer. FUZZ_MUTANTS: how many files.
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local host = require "nn.host"
@@ -14,7 +13,7 @@ package.path = host.root .. "/tests/lua/support/?.lua;" .. package.path
 local mutate = require "mutate"
 
 local mutants = tonumber(os.getenv "FUZZ_MUTANTS") or 10000
-local seed = tonumber(os.getenv "FUZZ_SEED") or 1
+local seed = tonumber(os.getenv "NNLUA_TEST_SEED") or 1
 local folder = t.folder()
 local random = math.random
 
@@ -42,7 +41,7 @@ local function fuzz(share, make, load)
     local good, problem = pcall(load)
     loaded = loaded + (good and 1 or 0)
     if not good and not (lib.is_error(problem) and problem.message:find(folder, 1, true)) then
-      error(("mutant %d (FUZZ_SEED=%d) of %s: %s"):format(number, seed, folder,
+      error(("mutant %d (NNLUA_TEST_SEED=%d) of %s: %s"):format(number, seed, folder,
                                                          tostring(problem)), 0)
     end
     if number == checked_at then

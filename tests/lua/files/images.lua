@@ -148,7 +148,7 @@ case("damaged and hostile files are errors with their path, never a crash", func
 end)
 
 case("200 truncated and changed files are read or refused", function()
-  local seed = tonumber(os.getenv "FUZZ_SEED") or 1
+  local seed = tonumber(os.getenv "NNLUA_TEST_SEED") or 1
   math.randomseed(seed)
   local refused = 0
   for i = 1, 200 do

@@ -1,13 +1,12 @@
 -- Groups of kernels as CUDA graphs (nn.devices{cuda_graphs=true}), on emulated GPUs: the bits are
 -- those of kernels that are started one by one, and where CUDA refuses a graph, they are.
--- GPUS_SEED: chooses the calls that fail.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local t = require "nn.test"
 
 package.path = host.root .. "/tests/lua/support/?.lua;" .. package.path
 local emulated = require "emulated"
-local seed = tonumber(os.getenv "GPUS_SEED") or os.time() % 100000
+local seed = tonumber(os.getenv "NNLUA_TEST_SEED") or os.time() % 100000
 math.randomseed(seed)
 local base = t.folder()
 

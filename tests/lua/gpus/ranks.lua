@@ -1,6 +1,5 @@
 -- Ranks that have GPUs, with the CUDA run time of tests/emulated/runtime: the bits of one process
 -- on the CPU. Skipped where MPI or the emulated devices are missing. GPUS=all: more steps.
--- GPUS_SEED: seeds random delays.
 local files = require "nn.io.files"
 local t = require "nn.test"
 local root = package.loaded["nn.host"].root
@@ -8,7 +7,7 @@ package.path = root .. "/tests/lua/support/?.lua;" .. package.path
 local emulated = require "emulated"
 local mpi = require "mpi"
 
-local seed = tonumber(os.getenv "GPUS_SEED") or os.time() % 100000
+local seed = tonumber(os.getenv "NNLUA_TEST_SEED") or os.time() % 100000
 local model = root .. "/tests/lua/support/ranks_model.lua"
 local folder = t.folder()
 

@@ -2,7 +2,7 @@
 -- with memory of their own, streams that are threads, and kernels that compute what the CPU's do.
 -- So results must be those of the CPU to the bit, for any number of devices and any timing.
 -- GPUS=all: every case at every size, and a failure of many calls of each function of CUDA.
--- GPUS_DELAYS: how many seeds of random delays. GPUS_SEED: chooses the calls that fail.
+-- GPUS_DELAYS: how many seeds of random delays.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local t = require "nn.test"
@@ -10,7 +10,7 @@ local t = require "nn.test"
 package.path = host.root .. "/tests/lua/support/?.lua;" .. package.path
 local all = os.getenv "GPUS" == "all"
 local seeds = tonumber(os.getenv "GPUS_DELAYS") or all and 50 or 2
-local seed = tonumber(os.getenv "GPUS_SEED") or os.time() % 100000
+local seed = tonumber(os.getenv "NNLUA_TEST_SEED") or os.time() % 100000
 math.randomseed(seed)
 local base = t.folder()
 local emulated = require "emulated"
@@ -277,7 +277,7 @@ local function fail_call(what, gpus, words, gpu_words)
   words = words or ""
   local status, output, errors = run(("gpus=%d fail=%s"):format(gpus or 2, what),
                                      words .. (gpu_words or ""))
-  what = ("fail=%s (GPUS_SEED=%d):\n%s"):format(what, seed, errors)
+  what = ("fail=%s (NNLUA_TEST_SEED=%d):\n%s"):format(what, seed, errors)
   t.check(status == 0 or status == 1, ("status %d, %s"):format(status, what))
   t.check(output == expected(words):sub(1, #output), "wrong values, " .. what)
   if status == 0 then

@@ -2,7 +2,7 @@
 -- pass, eager and compiled, for every parameter; with clipping, steps and values that are kept from
 -- one microbatch to the next. The modules consist of layers, the tutorial's own ones, and every
 -- differentiable op of the registry (support/random_modules.lua); the tolerances are in
--- support/accumulation.lua. ACCUMULATE_MODULES: how many modules; ACCUMULATE_SEED: the first.
+-- support/accumulation.lua. ACCUMULATE_MODULES: how many modules; NNLUA_TEST_SEED: the first.
 local nn = require "nn"
 local t = require "nn.test"
 package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
@@ -11,7 +11,7 @@ local random_modules = require "random_modules"
 
 local SHORT = 24
 local count = tonumber(os.getenv "ACCUMULATE_MODULES") or SHORT
-local first = tonumber(os.getenv "ACCUMULATE_SEED") or 1
+local first = tonumber(os.getenv "NNLUA_TEST_SEED") or 1
 local long = count > SHORT
 nn.devices {cpus = 1}            -- small tasks take least time on one worker
 

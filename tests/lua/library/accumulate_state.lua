@@ -1,7 +1,7 @@
 -- What a microbatch keeps for the next one: gradients that it clips or uses, fields of a module,
 -- buffers, what hooks keep. A compiled step in microbatches has the results of an eager one, or is
 -- refused with the line. The modules are random (support/random_modules.lua).
--- ACCUMULATE_MODULES: how many for each kind; ACCUMULATE_SEED: the first.
+-- ACCUMULATE_MODULES: how many for each kind; NNLUA_TEST_SEED: the first.
 local nn = require "nn"
 local t = require "nn.test"
 package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
@@ -10,7 +10,7 @@ local random_modules = require "random_modules"
 
 local SHORT = 1
 local count = tonumber(os.getenv "ACCUMULATE_MODULES") or SHORT
-local first = tonumber(os.getenv "ACCUMULATE_SEED") or 101
+local first = tonumber(os.getenv "NNLUA_TEST_SEED") or 101
 local microbatch_counts = count > SHORT and {2, 3, 4, 8} or {6}
 nn.devices {cpus = 1}
 

@@ -130,7 +130,7 @@ case("a run whose ranks are killed at random moments ends like an undisturbed ru
   end
   local kills = tonumber(os.getenv "RANKS_KILLS") or 2
   local completed = 0
-  math.randomseed(1)
+  math.randomseed(tonumber(os.getenv "NNLUA_TEST_SEED") or 1)
   while kills > 0 do
     local ranks, seconds, victim = math.random(4), 0.5 + 4 * math.random(), math.random(4)
     local kill = [[sleep %.2f

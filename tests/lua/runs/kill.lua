@@ -111,7 +111,8 @@ end
 
 t.case("no kill and no signal at a random moment loses a checkpoint", function()
   local rounds = tonumber(os.getenv "KILL_ROUNDS") or 20
-  local random, out = math.floor(nn.now() * 1e6 % 2 ^ 31), files.join(folder, "killed")
+  local random = tonumber(os.getenv "NNLUA_TEST_SEED") or math.floor(nn.now() * 1e6 % 2 ^ 31)
+  local out = files.join(folder, "killed")
   local unfinished, newest, lost, worst, saves = 0, 0, {}, 0, 0
   math.randomseed(random)
   local asking = {"TERM", "INT", "HUP", "XCPU", "TERM", "USR1"}

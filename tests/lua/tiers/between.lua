@@ -1,6 +1,6 @@
 -- Compiled functions whose memory is planned, with other programs and other uses of their tensors
 -- between two runs: the values are those of a run that fits into memory, to the bit. TIERS_BETWEEN:
--- how many random settings; TIERS_SEED: which; TIERS_DISTURBED=1: all with delays and nn.checks.
+-- how many random settings; TIERS_DISTURBED=1: all with delays and nn.checks or tests/disturb.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local t = require "nn.test"
@@ -41,6 +41,6 @@ end)
 
 local count = tonumber(os.getenv "TIERS_BETWEEN") or 8
 t.case(count .. " random models with other programs in turns have the bits of enough memory",
-       function() turns.check_random(count, tonumber(os.getenv "TIERS_SEED") or 9) end)
+       function() turns.check_random(count, tonumber(os.getenv "NNLUA_TEST_SEED") or 9) end)
 
 t.finish()

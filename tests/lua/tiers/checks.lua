@@ -1,5 +1,5 @@
 -- nn.checks "tiles": the same bits with it, and it finds each kind of planted fault
--- (engine/base/planted_faults.h). TIERS_PLANTED: the fewest faults of each kind; TIERS_SEED: which.
+-- (engine/base/planted_faults.h). TIERS_PLANTED: the fewest faults of each kind.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
@@ -11,7 +11,7 @@ local turns = support .. "tier_turns.lua layers=2 embd=128 batch=2 context=16 vo
   .. "accum=2 validate=1 plain=2 folder=" .. folder
 local eager = support .. "tiers.lua layers=4 embd=128 batch=2 context=16 vocab=300 steps=3 eager=2"
 local share = {[turns] = 0.5, [eager] = 0.44}
-math.randomseed(tonumber(os.getenv "TIERS_SEED") or 3)
+math.randomseed(tonumber(os.getenv "NNLUA_TEST_SEED") or 3)
 local PLANTED = tonumber(os.getenv "TIERS_PLANTED") or 3
 
 -- Runs a training -> its status, output and messages.

@@ -8,7 +8,7 @@ local nn = require "nn"
 local t = require "nn.test"
 
 local folder, disk = t.folder(), t.folder()
-local seed = tonumber(os.getenv "TIERS_SEED") or math.floor(nn.now() * 1e6 % 2 ^ 31)
+local seed = tonumber(os.getenv "NNLUA_TEST_SEED") or math.floor(nn.now() * 1e6 % 2 ^ 31)
 math.randomseed(seed)
 files.write(folder .. "/text.txt", files.read(host.root .. "/README.md"))
 files.write(folder .. "/train", ([[#!/bin/bash

@@ -1,14 +1,14 @@
 -- Random small models with less memory than they need: results are those with enough memory, to the
 -- bit, whatever the model, the budget, the workers and the delays. A budget that is too small is
--- refused with the smallest one that works, and that one works. TIERS_MODELS: how many models;
--- TIERS_SEED: which. Most disks are in memory, because workers that wait for a disk poll, which
--- takes the cores from other processes.
+-- refused with the smallest one that works, and that one works. TIERS_MODELS: how many models. Most
+-- disks are in memory, because workers that wait for a disk poll, which takes the cores from other
+-- processes.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local t = require "nn.test"
 
 local count = tonumber(os.getenv "TIERS_MODELS") or 40
-local seed = tonumber(os.getenv "TIERS_SEED") or 7
+local seed = tonumber(os.getenv "NNLUA_TEST_SEED") or 7
 local script = host.root .. "/tests/lua/support/tier_models.lua"
 local folder, disk, second_disk = t.folder(), t.folder(), t.folder()
 local on_disk = 5                -- every fifth model uses a disk, and every tenth two of them
