@@ -163,8 +163,9 @@ int report(const char* text) {
     std::fprintf(stderr, "nnlua: %s\n", message.c_str());
     call_without_signals(print_advice, message.c_str());
     const int code = nn::last_signal() ? 128 + nn::last_signal() : 1;
-    if (nn::ranks().several()) nn::control::end_all(code);
-    return code;
+    if (!nn::ranks().several()) return code;
+    call_without_signals(release_locks, nullptr);
+    nn::control::end_all(code);
 }
 
 // Calls a function, which leaves `results` on the stack. Returns an exit code: 0, or after an error

@@ -171,15 +171,25 @@ local function add_entries(entries, class, p, settings)
   end
 end
 
+-- Writes all files of save_hf() into the folder.
+local function write_files(folder, entries, limit, config, generation, tokenizer)
+  safetensors.write_shards(folder, "model", entries, {format = "pt"}, limit)
+  if tokenizer then tokenizer:save(folder) end
+  files.write_in(folder, "config.json", files.json(config, "") .. "\n")
+  files.remove(files.join(folder, "generation_config.json"))
+  if generation then files.write_in(folder, "generation_config.json", generation) end
+end
+
 local save_options = arguments.names "shard_bytes"
 
 --- nn.save_hf(folder, model, tokenizer, {shard_bytes=5e9}): writes a model for from_pretrained() of
 --- transformers: config.json, model.safetensors (or shards of at most shard_bytes and an index),
 --- generation_config.json (as it was loaded, else with the special tokens of the tokenizer), and
 --- the files of the tokenizer, if given (a char vocabulary has a format of nnlua's own).
---- Removes other weights from the folder. With several ranks, every rank calls it, and rank 0
---- writes. Errors: the class has no table hugging_face, or the model
---- has parameters or settings that it does not describe.
+--- Removes other weights from the folder. If it fails or is interrupted, a folder that was not
+--- there is not there afterwards. With several ranks, every rank calls it, and rank 0 writes. Errors:
+--- the class has no table hugging_face, or the model has parameters or settings that it does not
+--- describe.
 ---     nn.save_hf("out/model", model, nn.train_tokenizer("aaaa", {size = 258}))
 function M.save_hf(folder, model, tokenizer, options)
   arguments.need(type(folder) == "string", "save_hf", "the folder", folder, "a text is needed")
@@ -197,12 +207,9 @@ function M.save_hf(folder, model, tokenizer, options)
   for _, p in ipairs(model:parameters()) do add_entries(entries, class, p, model.config) end
   table.sort(entries, function(a, b) return a.path < b.path end)
   if not cluster.is_first() then return safetensors.collect(entries) end
-  files.make_folder(folder, "the model's folder")
-  safetensors.write_shards(folder, "model", entries, {format = "pt"}, limit)
-  if tokenizer then tokenizer:save(folder) end
-  files.write_in(folder, "config.json", files.json(config, "") .. "\n")
-  files.remove(files.join(folder, "generation_config.json"))
-  if generation then files.write_in(folder, "generation_config.json", generation) end
+  local made = files.make_folder(folder, "the model's folder")
+  lib.guarded(function() if made[1] then files.remove(made[1]) end end, write_files, folder,
+              entries, limit, config, generation, tokenizer)
 end
 
 return M
