@@ -186,10 +186,9 @@ local save_options = arguments.names "shard_bytes"
 --- transformers: config.json, model.safetensors (or shards of at most shard_bytes and an index),
 --- generation_config.json (as it was loaded, else with the special tokens of the tokenizer), and
 --- the files of the tokenizer, if given (a char vocabulary has a format of nnlua's own).
---- Removes other weights from the folder. If it fails or is interrupted, a folder that was not
---- there is not there afterwards. With several ranks, every rank calls it, and rank 0 writes. Errors:
---- the class has no table hugging_face, or the model has parameters or settings that it does not
---- describe.
+--- Removes other weights from the folder. If it fails or is interrupted, it removes a folder that
+--- it created. With several ranks, every rank calls it, and rank 0 writes. Errors: the class has no
+--- table hugging_face, or the model has parameters or settings that it does not describe.
 ---     nn.save_hf("out/model", model, nn.train_tokenizer("aaaa", {size = 258}))
 function M.save_hf(folder, model, tokenizer, options)
   arguments.need(type(folder) == "string", "save_hf", "the folder", folder, "a text is needed")

@@ -281,12 +281,12 @@ local function first_other(results, expected)
   end
 end
 
--- train() with a disk. The wrong values of a tile may show first as an error, such as NaN logits.
+-- train() with a disk. A tile with wrong values may cause an error first, such as NaN logits.
 local function train_with_disk(run, build, loader)
   local function result(good, ...)
     if good then return ... end
     if lib.is_interrupt((...)) then error((...), 0) end
-    lib.fail("verify: with memory.disk, an error that did not come in RAM: %s", tostring((...)))
+    lib.fail("verify: with memory.disk, an error that did not occur in RAM: %s", tostring((...)))
   end
   return result(lib.protected(train, run, "with memory.disk", build, loader))
 end

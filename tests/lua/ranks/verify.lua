@@ -41,7 +41,7 @@ t.case("a wrong value of rank 1 is found", function()
                                   "NNLUA_PLANT=load_astray:20:1,load_lost:30:1")
     local found = output:match "nnlua: .-verify: with memory.disk, ([^:]+)"
     t.same(status, 1)
-    t.check(found == "other bits than in RAM" or found == "an error that did not come in RAM",
+    t.check(found == "other bits than in RAM" or found == "an error that did not occur in RAM",
             output)
     t.check(not output:find "verified", output)
   end

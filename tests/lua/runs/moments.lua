@@ -1,6 +1,6 @@
--- Ctrl-C and SIGTERM at random moments of everything that takes long, each in a process of its own:
--- it ends, and leaves no file but the checkpoints of a training. SIGNALS: how many moments for
--- each of the two; by default one moment for one of them. Prints how long the ends took.
+-- Ctrl-C and SIGTERM at random moments of long operations, each in a process of its own: it ends,
+-- and leaves no file but the checkpoints of a training. SIGNALS: how many moments for each of the
+-- two signals; by default one moment, for one of them. Prints how long the slowest end took.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
@@ -47,32 +47,32 @@ local tiny = "data.text=text.txt data.vocabulary=byte model.layers=2 model.heads
   .. "model.context=32 data.batch=4 steps=100000 sample_every=7 eval_every=5 eval_batches=4 "
 local tiers = "memory.disk=disk memory.disk_in_ram=true "
 
--- ends: the seconds after which it usually ends by itself; saves: it may leave a run in out/;
--- answers: Ctrl-C ends an answer, and the end of the input the program.
+-- ends: the seconds after which it usually ends without a signal; saves: it may leave a run in
+-- out/; answers: Ctrl-C ends an answer; the program ends with its input.
 local operations = {
-  {"plan", recipe("gpt2_train", tiny .. tiers .. "--plan memory.ram=2GB model.layers=400")},
-  {"load a model", script [[while true do nn.load_hf "model" end]]},
-  {"export a model", recipe("export", "model=model out=out"), ends = 0.6},
-  {"write token files", recipe("tokens_prepare", "input=text.txt out=out"), ends = 0.6},
-  {"learn a tokenizer", recipe("tokens_prepare", "input=text.txt out=out learn=4000"), ends = 2},
-  {"read images", script [[
+  {"planning", recipe("gpt2_train", tiny .. tiers .. "--plan memory.ram=2GB model.layers=400")},
+  {"loading a model", script [[while true do nn.load_hf "model" end]]},
+  {"exporting a model", recipe("export", "model=model out=out"), ends = 0.6},
+  {"writing token files", recipe("tokens_prepare", "input=text.txt out=out"), ends = 0.6},
+  {"learning a tokenizer", recipe("tokens_prepare", "input=text.txt out=out learn=4000"), ends = 2},
+  {"reading images", script [[
     local loader = nn.data {images = "images", batch = 4}
     while true do loader:batch() end]]},
-  {"read a table", script [[while true do nn.data {csv = "table.csv", batch = 4} end]]},
-  {"evaluate", recipe("gpt2_eval", "model=model text=text.txt")},
-  {"chat", recipe("chat", "model=model tokens=100000 < <(echo hello; sleep 3)"), answers = true},
-  {"record a program", script [[
+  {"reading a table", script [[while true do nn.data {csv = "table.csv", batch = 4} end]]},
+  {"an evaluation", recipe("gpt2_eval", "model=model text=text.txt")},
+  {"a chat", recipe("chat", "model=model tokens=100000 < <(echo hello; sleep 3)"), answers = true},
+  {"recording a program", script [[
     while true do
       nn.compile(function(x)
         for _ = 1, 2000 do x = x:relu() + 1 end
         return x
       end)(nn.ones(4))
     end]]},
-  {"save checkpoints", recipe("gpt2_train", tiny .. "out=out save_every=1 model.embd=256"),
-   saves = true},
-  {"start ranks", recipe("gpt2_train", tiny .. "out=out cluster.shards=2", "--ranks 2"),
+  {"a training that saves often",
+   recipe("gpt2_train", tiny .. "out=out save_every=1 model.embd=256"), saves = true},
+  {"the start of ranks", recipe("gpt2_train", tiny .. "out=out cluster.shards=2", "--ranks 2"),
    saves = true, ranks = 2},
-  {"train with memory tiers", recipe("gpt2_train", tiny .. tiers .. "out=out memory.ram=6MB "
+  {"a training with memory tiers", recipe("gpt2_train", tiny .. tiers .. "out=out memory.ram=6MB "
                                      .. "model.embd=128 model.layers=4"), saves = true},
 }
 
@@ -110,7 +110,7 @@ local function problem_of(operation, signal, status)
 end
 
 for number, operation in ipairs(operations) do
-  t.case("a signal ends at any moment what was asked to " .. operation[1], function()
+  t.case("a signal at any moment ends " .. operation[1], function()
     if operation.ranks then mpi.need() end
     local worst = 0
     for moment = 1, MOMENTS and 2 * MOMENTS or 1 do

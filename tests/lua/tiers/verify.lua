@@ -90,11 +90,11 @@ t.case("wrong bytes from the disk are found, with the first tensor that differs"
           and output:find "load of tile %d+ .-: tile %d+ has changed since a store", output)
 end)
 
-t.case("an error with the disk alone is told from one of the recipe", function()
+t.case("an error that occurs only with the disk is reported as such", function()
   local status, output = recipe("gpt2_train", tiers .. "memory.ram=12MB verify=2", nil,
                                 "NNLUA_FAIL_DISK=read:20:5")
   t.check(status == 1 and output:find("\nnnlua: verify: with memory.disk, an error that did not "
-          .. "come in RAM: .-[Ii]nput/output error"), output)
+          .. "occur in RAM: .-[Ii]nput/output error"), output)
 end)
 
 t.case("settings that cannot be verified are refused before anything runs", function()
