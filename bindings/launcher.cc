@@ -14,7 +14,9 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "engine/base/clock.h"
@@ -29,21 +31,29 @@
 namespace nn {
 namespace {
 
+constexpr double seconds_to_start = 10;
 constexpr double seconds_to_end = 5;  // of mpirun, after rank 0 has ended
+constexpr double seconds_to_print = 0.3;
 
-volatile std::sig_atomic_t child = 0, stops = 0, first_stop = 0;
+// is_starting: all ranks are on this host, and rank 0 has not connected, for seconds_to_start at
+// most. ends_start: a signal came meanwhile.
+volatile std::sig_atomic_t child = 0, stops = 0, first_stop = 0, is_starting = 0, ends_start = 0;
 
 // mpirun ends its processes one second after Ctrl-C, but forwards SIGUSR2, which ranks take as a
-// stop signal. A second signal ends them.
+// stop signal. A second signal ends them. While mpirun starts, it may lose SIGUSR2.
 void on_stop(int signal) {
-    if (stops == 0) first_stop = signal;
+    if (stops == 0) first_stop = signal, ends_start = is_starting;
     stops = stops + 1;
-    if (child > 0) kill(child, stops == 1 ? SIGUSR2 : SIGTERM);
+    if (child > 0 && (stops == 1 || !ends_start))
+        kill(child, stops == 1 && !ends_start ? SIGUSR2 : SIGTERM);
 }
 // SIGUSR2 would stop the ranks; SIGUSR1 asks for the same as both do in one process.
 void on_save(int) {
     if (child > 0) kill(child, SIGUSR1);
 }
+
+// Of the process that waits for this one.
+void pass_on(int signal) { kill(child, signal); }
 
 void handle(int signal, void (*handler)(int)) {
     struct sigaction action = {};
@@ -111,30 +121,77 @@ struct Grace {
     }
 };
 
-int wait_for_child(pid_t pid, RankWatch* watch) {
+int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+// mpirun takes one or two seconds to end after its ranks. After a signal, the process that waits
+// for this one shall not: it gets the code.
+void report_code(int pipe, int code) {
+    prctl(PR_SET_PDEATHSIG, 0);
+    const auto byte = static_cast<unsigned char>(code);
+    [[maybe_unused]] const ssize_t written = write(pipe, &byte, 1);
+    close(pipe);
+}
+
+// mpirun gives its processes a second, in which ranks that start would begin their work.
+void kill_children(pid_t pid) {
+    std::error_code ended;
+    for (const auto& thread :
+         std::filesystem::directory_iterator(format("/proc/%d/task", int(pid)), ended)) {
+        std::ifstream children(thread.path() / "children");
+        for (pid_t one; children >> one;) kill(one, SIGKILL);
+    }
+}
+
+// mpirun forgets its folder, such as /tmp/ompi.HOST.0/pid.1234, if it is ended while it starts.
+void remove_folder_of(pid_t pid) {
+    std::error_code missing;
+    namespace fs = std::filesystem;
+    for (const auto& entry : fs::directory_iterator(fs::temp_directory_path(missing), missing)) {
+        if (entry.path().filename().string().rfind("ompi.", 0) != 0) continue;
+        fs::remove_all(entry.path() / format("pid.%d", int(pid)), missing);
+        fs::remove(entry.path(), missing);  // if it is empty
+    }
+}
+
+int wait_for_child(pid_t pid, RankWatch* watch, int pipe) {
     int status = 0;
     double lost_for = 0;
+    bool has_reported = false;
     Grace grace;
-    for (double before = now_seconds();;) {
+    const double start = now_seconds();
+    for (double before = start;;) {
         const pid_t ended = waitpid(pid, &status, WNOHANG);
         if (ended == pid) break;
         if (ended < 0 && errno != EINTR) return 1;
         watch->wait(0.02);
         const double now = now_seconds();
+        if (watch->has_met_rank() || now - start > seconds_to_start) is_starting = 0;
         grace.check(now, *watch);
-        if (watch->has_lost_rank()) lost_for += std::min(now - before, 1.0);
+        if (watch->has_lost_rank() || ends_start) lost_for += std::min(now - before, 1.0);
         before = now;
+        if (ends_start) kill_children(pid);
+        const bool is_over = stops == 1 && (ends_start || lost_for > seconds_to_print);
+        if (is_over && !std::exchange(has_reported, true)) report_code(pipe, 128 + first_stop);
         if (lost_for < seconds_to_end) continue;
-        std::fprintf(stderr,
-                     "nnlua: rank 0 has ended or does not answer, and mpirun did not end within "
-                     "%g s; it is killed. Ranks on hosts that it cannot reach end by themselves.\n",
-                     seconds_to_end);
+        if (!has_reported)
+            std::fprintf(
+                stderr,
+                "nnlua: rank 0 has ended or does not answer, and mpirun did not end within "
+                "%g s; it is killed. Ranks on hosts that it cannot reach end by themselves.\n",
+                seconds_to_end);
         kill(-pid, SIGKILL);
         waitpid(pid, &status, 0);
         return 1;
     }
+    if (ends_start) remove_folder_of(pid);
     if (stops > 0) return 128 + first_stop;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return code_of(status);
+}
+
+// In a new process: it gets the signal when its parent ends.
+void end_with(pid_t parent, int signal) {
+    prctl(PR_SET_PDEATHSIG, signal);
+    if (getppid() != parent) _exit(1);
 }
 
 // The words reach mpirun and ssh, which would take one that begins with "-" as an option.
@@ -178,6 +235,35 @@ std::vector<std::string> command_of(int argc, char** argv) {
     return out;
 }
 
+// Starts mpirun and waits for it.
+int run_ranks(const RanksWanted& wanted, const std::vector<std::string>& command, int pipe) {
+    RankWatch watch;  // changes the environment
+    std::vector<std::string> words = arguments_of_mpirun(wanted);
+    std::error_code ignored;
+    words.push_back(std::filesystem::read_symlink("/proc/self/exe", ignored).string());
+    words.insert(words.end(), command.begin(), command.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const pid_t parent = getpid(), pid = fork();
+    if (pid < 0) fail("the system starts no process for mpirun (%s)", std::strerror(errno));
+    if (pid == 0) {
+        setpgid(0, 0);  // also of what mpirun starts
+        end_with(parent, SIGTERM);
+        if (const int none = open("/dev/null", O_RDONLY); none >= 0) dup2(none, STDIN_FILENO);
+        execvp(argv[0], argv.data());
+        std::fprintf(stderr, "nnlua: cannot run mpirun: %s\n", std::strerror(errno));
+        _exit(1);
+    }
+    child = pid, is_starting = wanted.hosts.empty();
+    for (int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, on_stop);
+    for (int signal : {SIGUSR1, SIGUSR2}) handle(signal, on_save);
+    const int status = wait_for_child(pid, &watch, pipe);
+    if (status != 0 && stops == 0 && !wanted.hosts.empty() && !watch.has_met_rank())
+        explain_end_before_ranks(wanted.hosts, status);
+    return status;
+}
+
 }  // namespace
 
 void join_ranks(int argc, char** argv) {
@@ -197,37 +283,33 @@ void leave_ranks() {
     }
 }
 
-int launch_ranks(const RanksWanted& wanted, int argc, char** argv_of_this) {
-    const std::vector<std::string> command = command_of(argc, argv_of_this);
+// Two processes: this one returns when the ranks have ended; its child waits for mpirun.
+int launch_ranks(const RanksWanted& wanted, int argc, char** argv) {
+    const std::vector<std::string> command = command_of(argc, argv);
     check(wanted);
     transport::check_installed(is_installed("mpirun"));
     if (!isatty(STDOUT_FILENO))
         setenv("NNLUA_RANKS_OUTPUT", "file", 1);  // lua/nn/base/terminal.lua
-    RankWatch watch;                              // changes the environment
-    std::vector<std::string> words = arguments_of_mpirun(wanted);
-    std::error_code ignored;
-    words.push_back(std::filesystem::read_symlink("/proc/self/exe", ignored).string());
-    words.insert(words.end(), command.begin(), command.end());
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    const pid_t pid = fork();
-    if (pid < 0) fail("the system starts no process for mpirun (%s)", std::strerror(errno));
+    int ends[2];
+    const pid_t parent = getpid(), pid = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
+    if (pid < 0) fail("the system starts no process for the ranks (%s)", std::strerror(errno));
     if (pid == 0) {
-        setpgid(0, 0);  // Ctrl-C on the terminal reaches the launcher alone
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (const int none = open("/dev/null", O_RDONLY); none >= 0) dup2(none, STDIN_FILENO);
-        execvp(argv[0], argv.data());
-        std::fprintf(stderr, "nnlua: cannot run mpirun: %s\n", std::strerror(errno));
-        _exit(1);
+        setpgid(0, 0);  // Ctrl-C on the terminal reaches the parent alone
+        end_with(parent, SIGKILL);
+        close(ends[0]);
+        return run_ranks(wanted, command, ends[1]);
     }
     child = pid;
-    for (int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, on_stop);
-    for (int signal : {SIGUSR1, SIGUSR2}) handle(signal, on_save);
-    const int status = wait_for_child(pid, &watch);
-    if (status != 0 && stops == 0 && !wanted.hosts.empty() && !watch.has_met_rank())
-        explain_end_before_ranks(wanted.hosts, status);
-    return status;
+    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) handle(signal, pass_on);
+    close(ends[1]);
+    unsigned char code = 0;
+    ssize_t bytes;
+    do bytes = read(ends[0], &code, 1);
+    while (bytes < 0 && errno == EINTR);
+    if (bytes == 1) return code;
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    return code_of(status);
 }
 
 }  // namespace nn

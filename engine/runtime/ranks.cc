@@ -7,6 +7,7 @@
 #include <ranges>
 
 #include "engine/base/error.h"
+#include "engine/base/interrupts.h"
 #include "engine/graph/passes/owners.h"
 #include "engine/graph/product_ways.h"
 #include "engine/machine/description.h"
@@ -38,7 +39,8 @@ void agree_on_products() {
         for (const auto& [name, way] : products::kept_ways())
             if (way < products::ways) ways[name] = products::Way(way);
     mine += text_of_ways(ways);
-    const std::vector<std::string> all = control::gather("the choice of products", mine, [] {});
+    const std::vector<std::string> all =
+        control::gather("the choice of products", mine, check_interrupt);
     const std::string& first = all[0];
     const products::Choice before = choice;
     choice.f32 = products::Way(first.at(0) - '0'), choice.bf16 = products::Way(first.at(1) - '0');
