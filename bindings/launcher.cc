@@ -142,7 +142,7 @@ void kill_children(pid_t pid) {
     }
 }
 
-// mpirun forgets its folder, such as /tmp/ompi.HOST.0/pid.1234, if it is ended while it starts.
+// mpirun leaves its folder, such as /tmp/ompi.HOST.0/pid.1234, if a signal ends it.
 void remove_folder_of(pid_t pid) {
     std::error_code missing;
     namespace fs = std::filesystem;
@@ -181,6 +181,7 @@ int wait_for_child(pid_t pid, RankWatch* watch, int pipe) {
                 seconds_to_end);
         kill(-pid, SIGKILL);
         waitpid(pid, &status, 0);
+        remove_folder_of(pid);
         return 1;
     }
     if (ends_start) remove_folder_of(pid);
