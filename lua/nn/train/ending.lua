@@ -158,8 +158,8 @@ local function settle(run)
   run.saver:settle(good)
 end
 
---- failed(message) -> the text to print below the message of an error: the checkpoint to resume
---- from, unless the message names it, and the command; nil if no run trains.
+--- failed(message) -> the text to print below the message of an error: the step, the checkpoint to
+--- resume from, unless the message names it, and the command; nil if no run trains.
 function M.failed(message)
   local run = active
   if not run then return nil end
@@ -167,20 +167,26 @@ function M.failed(message)
   M.end_step(run)
   if not cluster.is_first() then return nil end      -- rank 0 has the files
   local settled, problem = pcall(settle, run)
-  local lost = settled and ""
-    or ("The checkpoint in progress could not be completed: %s\n"):format(tostring(problem))
+  local said = ""
+  if run.step > 0 and not lib.is_interrupt(message) then
+    said = ("The error came in step %d.\n"):format(run.step)
+  end
+  if not settled then
+    said = ("%sThe checkpoint in progress could not be completed: %s\n"):format(said,
+                                                                               tostring(problem))
+  end
   pcall(function()
     run.log:event("error", {step = run.step, message = message})
     run.log:close()
   end)
   M.finish(run)
   local newest = run.saver:newest()
-  local named = message:find(newest, 1, true) or lost:find(newest, 1, true)
+  local named = message:find(newest, 1, true) or said:find(newest, 1, true)
   if not run.saver.path then
-    local text = lost .. (named and "" or newest)
+    local text = said .. (named and "" or newest)
     return text ~= "" and text:gsub("\n$", "") or nil
   end
-  return lost .. (named and "To resume:\n  " or newest .. "; to resume:\n  ")
+  return said .. (named and "To resume:\n  " or newest .. "; to resume:\n  ")
     .. command.resume(run.out)
 end
 

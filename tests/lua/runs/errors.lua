@@ -31,6 +31,8 @@ local function train_until(call, out, settings)
   t.same(remains(out), {})
   local events = run.events(out)
   t.same(events[#events].event, "error")
+  t.check(error_text:find(("\nThe error came in step %d.\n"):format(events[#events].step), 1, true),
+          error_text)
   return events[#events].step, step
 end
 

@@ -140,7 +140,8 @@ t.case("data that is cut while training is an error that names the last checkpoi
     local text = ("nnlua: data.bin '%s.bin' was truncated while it was read: it has %d bytes "
                   .. "now and had 160000\n"
                   .. "The last checkpoint is %s/checkpoint-"):format(name, left, name)
-    t.check(output:find(text, 1, true), output)
+    local without_step, count = output:gsub("The error came in step %d+%.\n", "")
+    t.check(count == 1 and without_step:find(text, 1, true), output)
     t.check(run.newest(name).state.step >= 3, output)
   end
 end)
