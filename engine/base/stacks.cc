@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <setjmp.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -36,12 +37,37 @@ struct Stack {
 };
 Stack stack;
 
+// The unwinder of GCC calls abort(), or reads anywhere, where it cannot follow a stack. The process
+// shall still report, so such a signal ends the unwinding alone.
+std::atomic<pid_t> unwinds{0};  // the thread that does
+sigjmp_buf before_unwinding;
+struct Crash {
+    int signal;
+    struct sigaction before;
+} crashes[] = {{SIGABRT, {}}, {SIGSEGV, {}}, {SIGBUS, {}}};
+
+void on_crash(int signal) {
+    if (unwinds == this_thread()) siglongjmp(before_unwinding, 1);
+    for (Crash& crash : crashes)
+        if (crash.signal == signal) sigaction(signal, &crash.before, nullptr);
+    raise(signal);  // arrives when this handler returns
+}
+
+// Into stack.frames, as far as they can be followed.
+void unwind() {
+    std::fill_n(stack.frames, most_frames, nullptr);
+    unwinds = this_thread();
+    if (sigsetjmp(before_unwinding, 1) == 0) backtrace(stack.frames, most_frames);
+    unwinds = 0;
+    stack.count = int(std::find(stack.frames, stack.frames + most_frames, nullptr) - stack.frames);
+}
+
 void fill_stack(int) {
     const int error = errno;
     const pid_t self = this_thread();
     pid_t wanted = self;
     if (stack.wanted.compare_exchange_strong(wanted, -self)) {  // else it was asked too long ago
-        stack.count = backtrace(stack.frames, most_frames);
+        unwind();
         stack.wanted = 0;
     }
     errno = error;
@@ -57,6 +83,9 @@ void prepare_signal() {
     action.sa_handler = fill_stack;
     action.sa_flags = SA_RESTART;
     sigaction(SIGTRAP, &action, nullptr);
+    action.sa_handler = on_crash;
+    action.sa_flags = SA_ONSTACK;
+    for (Crash& crash : crashes) sigaction(crash.signal, &action, &crash.before);
 }
 
 std::string name_of_function(void* address) {
@@ -88,8 +117,8 @@ std::string lines_of_stack(int first) {
 
 std::string stack_of(pid_t thread, double end) {
     if (thread == this_thread()) {
-        stack.count = backtrace(stack.frames, most_frames);
-        return lines_of_stack(1);
+        unwind();
+        return lines_of_stack(2);
     }
     stack.wanted = thread;
     if (syscall(SYS_tgkill, getpid(), thread, SIGTRAP) != 0) return " has ended";
@@ -99,7 +128,7 @@ std::string stack_of(pid_t thread, double end) {
             return " does not answer";
         usleep(200);
     }
-    return lines_of_stack(2);
+    return lines_of_stack(3);
 }
 
 }  // namespace
