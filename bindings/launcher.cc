@@ -32,8 +32,8 @@ namespace nn {
 namespace {
 
 constexpr double seconds_to_start = 10;
-constexpr double seconds_to_end = 5;  // of mpirun, after rank 0 has ended
-constexpr double seconds_to_print = 0.3;
+constexpr double seconds_to_end = 5;      // of mpirun, after rank 0 has ended
+constexpr double seconds_to_print = 0.3;  // mpirun passes on what the ranks wrote
 
 // is_starting: all ranks are on this host, and rank 0 has not connected, for seconds_to_start at
 // most. ends_start: a signal came meanwhile.
@@ -52,7 +52,7 @@ void on_save(int) {
     if (child > 0) kill(child, SIGUSR1);
 }
 
-// Of the process that waits for this one.
+// In the first process of the launcher, to the second one.
 void pass_on(int signal) { kill(child, signal); }
 
 void handle(int signal, void (*handler)(int)) {
@@ -123,8 +123,8 @@ struct Grace {
 
 int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
-// mpirun takes one or two seconds to end after its ranks. After a signal, the process that waits
-// for this one shall not: it gets the code.
+// Gives the first process its exit code after a signal, so that it need not wait for mpirun, which
+// ends one or two seconds after its ranks.
 void report_code(int pipe, int code) {
     prctl(PR_SET_PDEATHSIG, 0);
     const auto byte = static_cast<unsigned char>(code);
@@ -132,7 +132,7 @@ void report_code(int pipe, int code) {
     close(pipe);
 }
 
-// mpirun gives its processes a second, in which ranks that start would begin their work.
+// mpirun would give its processes a second, in which ranks that start begin their work.
 void kill_children(pid_t pid) {
     std::error_code ended;
     for (const auto& thread :
@@ -284,7 +284,7 @@ void leave_ranks() {
     }
 }
 
-// Two processes: this one returns when the ranks have ended; its child waits for mpirun.
+// The first process returns when the ranks have ended. Its child, the second, waits for mpirun.
 int launch_ranks(const RanksWanted& wanted, int argc, char** argv) {
     const std::vector<std::string> command = command_of(argc, argv);
     check(wanted);
