@@ -11,6 +11,7 @@
 #include "engine/base/delays.h"
 #include "engine/base/threads.h"
 #include "engine/base/waiting.h"
+#include "engine/memory/memory_uses.h"
 #include "engine/memory/stalls.h"
 #include "engine/memory/transfer_log.h"
 
@@ -108,7 +109,12 @@ std::string TransferQueue::carry_out(const Waiting& next, double end) const {
     const Transfer& transfer = next.transfer;
     const double start = now_us();
     delay(1);
+    if (checks_tiles)
+        memory_uses::begin(&next, transfer.memory, size_t(transfer.bytes), !transfer.writes,
+                           (transfer.writes ? "a store of " : "a load of ") + transfer.what.text);
     std::string error = carry_out_(transfer);
+    const std::string problem = memory_uses::end(&next);
+    if (error.empty()) error = problem;
     if (end > 0) std::this_thread::sleep_for(std::chrono::duration<double>(end - now_seconds()));
     if (transfer_log().on())
         transfer_log().add({options_.is_disk, transfer.writes, transfer.what.kind, transfer.bytes,

@@ -163,7 +163,7 @@ void read_checks() {
     const std::string wanted = text && *text ? text : "off";
     if (wanted != "tiles" && wanted != "off")
         fail("NNLUA_CHECKS is '%s'; tiles or off is needed", text);
-    if (wanted == "tiles") tile_checks::is_on = true;
+    if (wanted == "tiles") checks_tiles = true;
 }
 
 }  // namespace
@@ -180,7 +180,7 @@ bool check_tiles(int chosen) {
     read_checks();
     const bool before = tile_checks::on();
     if (chosen >= 0 && running()) fail("checks must be chosen before the first tensor is computed");
-    if (chosen >= 0) tile_checks::is_on = chosen != 0;
+    if (chosen >= 0) checks_tiles = chosen != 0;
     return before;
 }
 

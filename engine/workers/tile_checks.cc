@@ -195,9 +195,13 @@ void expect(const starpu_task* task, std::vector<Operand> operands) {
     state().expected[task] = std::move(operands);
 }
 
-std::string problem_before_task() {
+std::string problem_before_task(const char* op) {
     if (!on()) return "";
-    for (const Buffer& buffer : buffers(false)) {
+    const std::vector<Buffer> all = buffers(false);
+    for (const Buffer& buffer : all)
+        memory_uses::begin(starpu_task_get_current(), buffer.bytes.memory, buffer.bytes.count,
+                           buffer.writes, format("a task of %s", op));
+    for (const Buffer& buffer : all) {
         if (!buffer.reads) continue;
         const std::string text = problem(buffer.handle, buffer.expected.before, buffer.bytes);
         if (!text.empty()) return text;
@@ -205,11 +209,13 @@ std::string problem_before_task() {
     return "";
 }
 
-void note_results(const char* by) {
+void note_results(const char* op) {
     if (!on()) return;
     const std::vector<Buffer> all = buffers(true);
     for (const Buffer& buffer : all)
-        if (buffer.writes) note(buffer.handle, buffer.expected.after, buffer.bytes, by);
+        if (buffer.writes) note(buffer.handle, buffer.expected.after, buffer.bytes, op);
+    const std::string problem = memory_uses::end(starpu_task_get_current());
+    if (!problem.empty()) fail("%s", problem.c_str());
     if (all.empty() || !planted::is_next(planted::tile_altered)) return;
     for (const Buffer& buffer : all)
         if (buffer.writes && buffer.bytes.gpu < 0)
@@ -224,7 +230,9 @@ void note_kept() {
 }
 
 void forget_task() {
-    if (on()) buffers(true);
+    if (!on()) return;
+    buffers(true);
+    memory_uses::end(starpu_task_get_current());
 }
 
 }  // namespace nn::tile_checks

@@ -1,23 +1,23 @@
 // Checks that every value of a tile is read as it was written: nn.checks "tiles", or
 // NNLUA_CHECKS=tiles in the environment. The order of submission says which value each task,
 // transfer and copy reads. A place (a StarPU handle, a slot, an extent) remembers which value it
-// contains, and its CRC-32. A reader that finds another value or other bytes is an error. Without
-// the checks, nothing is counted or summed.
+// contains, and its CRC-32. A reader that finds another value or other bytes is an error. So are
+// two uses of the same memory at the same time, of which one writes. Without the checks, nothing is
+// counted or summed.
 #pragma once
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "engine/memory/memory_uses.h"
 #include "engine/workers/handles.h"
 
 struct starpu_task;
 
 namespace nn::tile_checks {
 
-inline std::atomic<bool> is_on{false};
-inline bool on() { return is_on.load(std::memory_order_relaxed); }
+inline bool on() { return checks_tiles.load(std::memory_order_relaxed); }
 
 // A value: a tile, and the number of the write, which is unique. Write 0 is from before the checks;
 // it is not checked.
@@ -58,9 +58,9 @@ struct Operand {
 };
 void expect(const starpu_task* task, std::vector<Operand> operands);
 // The rest is for the task that runs on the calling worker. A problem of what it reads, or "".
-std::string problem_before_task();
-// The task has ended without an error.
-void note_results(const char* by);
+std::string problem_before_task(const char* op);
+// The task has ended without an error. Throws Error if something else used its tiles meanwhile.
+void note_results(const char* op);
 void note_kept();    // it was skipped, and what it changes in place keeps the value before
 void forget_task();  // it has failed
 

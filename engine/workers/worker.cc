@@ -78,13 +78,14 @@ void end_task(const TaskArg& arg, const std::string& error) {
         tile_checks::note_results(arg.op);
         note_result(arg, "");
     } catch (const std::exception& e) {
+        tile_checks::forget_task();
         note_result(arg, e.what());
     }
 }
 
-std::string wrong_operand() {
+std::string wrong_operand(const char* op) {
     try {
-        return tile_checks::problem_before_task();
+        return tile_checks::problem_before_task(op);
     } catch (const std::exception& e) {
         return e.what();
     }
@@ -175,7 +176,8 @@ void run_on_worker(void* buffers[], const TaskArg* const* args, int count, bool 
         const std::string error = missing_memory(buffers);
         if (!error.empty()) return end_task(*args[0], error);
     }
-    if (const std::string wrong = wrong_operand(); !wrong.empty()) return end_task(*args[0], wrong);
+    if (const std::string wrong = wrong_operand(args[0]->op); !wrong.empty())
+        return end_task(*args[0], wrong);
     if (gpu && !begin_on_gpu(*args[0], count, end_task))
         return end_task(*args[0], "too many tasks are in flight on this GPU worker");
     try {

@@ -11,8 +11,8 @@ namespace nn::engine_test {
 namespace {
 
 struct Checks {
-    Checks() { tile_checks::is_on = true; }
-    ~Checks() { tile_checks::is_on = false; }
+    Checks() { checks_tiles = true; }
+    ~Checks() { checks_tiles = false; }
 };
 
 // Changes a byte of a tile, as only a fault does.
@@ -46,6 +46,24 @@ TEST_CASE("with checks of tiles, a value that changed is an error where it is re
                }),
                contains("has changed since add_ wrote it"));
     CHECK(values_of(y) == numbered(64));
+}
+
+TEST_CASE("two uses of the same memory at the same time are a problem if one writes") {
+    const Checks checks;
+    const char memory[64] = {};
+    const int a = 0, b = 0, c = 0;
+    memory_uses::begin(&a, memory, 32, false, "a task");
+    memory_uses::begin(&b, memory + 16, 32, false, "a store");
+    memory_uses::begin(&c, memory + 48, 16, true, "a load");
+    for (const int* user : {&a, &b, &c}) CHECK(memory_uses::end(user).empty());
+    memory_uses::begin(&a, memory, 32, false, "a task");
+    memory_uses::begin(&a, memory, 32, true, "a task");
+    memory_uses::begin(&b, memory + 31, 1, true, "a load");
+    for (const int* user : {&a, &b})
+        CHECK(memory_uses::end(user) ==
+              "a load began before a task had ended, and writes the same memory");
+    memory_uses::begin(&c, memory, 32, true, "a load");
+    CHECK(memory_uses::end(&c).empty());
 }
 
 TEST_CASE("with checks of tiles, a value that a skipped task keeps is right") {
