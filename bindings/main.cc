@@ -22,6 +22,7 @@ extern "C" {
 #include "bindings/progress.h"
 #include "bindings/signals.h"
 #include "engine/base/error.h"
+#include "engine/base/exit_files.h"
 #include "engine/base/heap.h"
 #include "engine/base/interrupts.h"
 #include "engine/base/kept_file.h"
@@ -141,12 +142,6 @@ int print_advice(lua_State* L) {
     return 0;
 }
 
-// Calls nn.host.release_locks() (lua/nn/io/lock.lua).
-int release_locks(lua_State* L) {
-    if (push_host_function(L, "release_locks")) lua_call(L, 0, 0);
-    return 0;
-}
-
 void call_without_signals(lua_CFunction function, const char* argument) {
     if (!state) return;
     const int top = lua_gettop(state);
@@ -164,7 +159,6 @@ int report(const char* text) {
     call_without_signals(print_advice, message.c_str());
     const int code = nn::last_signal() ? 128 + nn::last_signal() : 1;
     if (!nn::ranks().several()) return code;
-    call_without_signals(release_locks, nullptr);
     nn::control::end_all(code);
 }
 
@@ -196,11 +190,11 @@ int code_after_tasks(int code) {
 // tasks.
 void stop_engine(int code) {
     std::fflush(nullptr);
-    call_without_signals(release_locks, nullptr);  // their finalizers may not have run
+    nn::exit_files::remove_all();  // finalizers may not have run
     const bool has_stopped_waiting = nn::hangs() || nn::interrupt_requested();
     if (nn::gpu_is_lost() || (has_stopped_waiting && nn::unfinished_tasks() > 0))
-        _exit(code ? code : 1);
-    if (nn_shutdown() != NN_OK && nn::hangs()) _exit(code ? code : 1);
+        nn::exit_files::end_process(code ? code : 1);
+    if (nn_shutdown() != NN_OK && nn::hangs()) nn::exit_files::end_process(code ? code : 1);
     if (nn::ranks().several()) nn::leave_ranks();
 }
 

@@ -1,5 +1,6 @@
 // The C API, files that tensors are written to.
 #include "bindings/handles.h"
+#include "engine/base/exit_files.h"
 #include "engine/io/output_file.h"
 
 using namespace nn;
@@ -44,6 +45,16 @@ int nn_file_done(const nn_ref* file, int32_t* done) {
 
 int nn_file_wait(const nn_ref* file, uint32_t* crc32) {
     return guard([&] { given(crc32, "crc32") = file_of(file).crc32(); });
+}
+
+int nn_remove_at_exit(const char* path, int32_t wanted) {
+    return guard([&] {
+        const char* const text = &given(path, "path");
+        if (wanted)
+            exit_files::add(text);
+        else
+            exit_files::drop(text);
+    });
 }
 
 int nn_crc32(const void* data, int64_t bytes, uint32_t before, uint32_t* crc32) {

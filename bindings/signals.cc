@@ -16,6 +16,7 @@ extern "C" {
 }
 
 #include "bindings/mapped_files.h"
+#include "engine/base/exit_files.h"
 #include "engine/base/grace.h"
 #include "engine/base/interrupts.h"
 #include "engine/machine/ranks.h"
@@ -92,19 +93,19 @@ void write_text(const char* text) {
     for (const char* text : {static_cast<const char*>(grace.begin), static_cast<const char*>(first),
                              static_cast<const char*>(grace.end)})
         write_text(text);
-    _exit(128 + SIGTERM);
+    exit_files::end_process(128 + SIGTERM);
 }
 
 void on_signal(int signal) {
     if (ends_at_once) {
         const char text[] = "\nnnlua: interrupted\n";
         [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
-        _exit(128 + signal);
+        exit_files::end_process(128 + signal);
     }
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (last != SIGPIPE && repeats_first(signal, now)) return;
-    if (last != SIGPIPE && interrupt_requested()) _exit(128 + signal);
+    if (last != SIGPIPE && interrupt_requested()) exit_files::end_process(128 + signal);
     first_time = now;
     first_was_deferred = interrupts_deferred();
     if (signal == SIGTERM && first_was_deferred && grace.has_timer)
@@ -131,7 +132,7 @@ void on_timer_or_signal(int signal, siginfo_t* info, void*) {
 
 // The reader of our output is gone: a training run saves and ends, any other run ends at once.
 void on_broken_pipe(int signal) {
-    if (!interrupts_deferred()) _exit(128 + signal);
+    if (!interrupts_deferred()) exit_files::end_process(128 + signal);
     if (interrupt_requested()) return;
     last = signal;
     request_interrupt();

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "engine/base/exit_files.h"
 #include "engine/base/interrupts.h"
 #include "engine/base/progress.h"
 
@@ -80,9 +81,11 @@ void write_kept(const fs::path& path, const std::string& title, const std::strin
     std::error_code ignored;
     fs::create_directories(path.parent_path(), ignored);
     const fs::path part = path.native() + "." + std::to_string(getpid());
+    exit_files::add(part);
     std::ofstream file(part, std::ios::binary);
     file << first_line(title) << '\n' << hash_of(bytes) << '\n' << bytes;
     file.close();
+    exit_files::drop(part);
     if (file) fs::rename(part, path, ignored);
     if (!file || ignored) fs::remove(part, ignored);
 }

@@ -20,6 +20,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/delays.h"
 #include "engine/base/error.h"
+#include "engine/base/exit_files.h"
 #include "engine/base/threads.h"
 #include "engine/base/waiting.h"
 #include "engine/machine/ranks.h"
@@ -85,7 +86,7 @@ bool send_to_all(Type type, const std::string& text) {
 
 [[noreturn]] void leave(int code) {
     std::fflush(nullptr);
-    _exit(code ? code : 1);
+    exit_files::end_process(code ? code : 1);
 }
 
 [[noreturn]] void print_and_end(const std::string& text) {

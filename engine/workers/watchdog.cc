@@ -12,6 +12,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/exit_files.h"
 #include "engine/base/waiting.h"
 #include "engine/graph/task.h"
 #include "engine/machine/ranks.h"
@@ -126,7 +127,7 @@ std::string message_of_worker(const std::string& what) {
 [[noreturn]] void print_and_exit() {
     if (!is_raised) std::fprintf(stderr, "nnlua: %s\n", lost_message.c_str());
     std::fflush(nullptr);
-    _exit(1);
+    exit_files::end_process(1);
 }
 
 bool waiting() { return starpu_task_nsubmitted() > 0 || transport::under_way() > 0; }

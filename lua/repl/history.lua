@@ -3,6 +3,7 @@
 local ffi = require "ffi"
 local file_type = require "nn.io.file_type"
 local files = require "nn.io.files"
+local temporary = require "nn.io.temporary"
 
 local M = {}
 local History = {}
@@ -56,7 +57,10 @@ local function rewrite(path, entries)
   for i, entry in ipairs(entries) do lines[i] = encode(entry) end
   local new = path .. ".new"
   if not pcall(file_type.make_way, new) then return end
-  if write(new, table.concat(lines), create_private) then files.rename(new, path) end
+  temporary.claim(new)
+  if not write(new, table.concat(lines), create_private) then return temporary.discard(new) end
+  temporary.keep(new)
+  files.rename(new, path)
 end
 
 -- The file to use for a path: where its links lead. nil if it cannot be one.

@@ -10,6 +10,7 @@ local npy = require "nn.data.npy"
 local plausible = require "nn.data.plausible"
 local progress = require "nn.data.progress"
 local signatures = require "nn.io.signatures"
+local temporary = require "nn.io.temporary"
 
 -- Elements of 64 bits read as numbers of Lua.
 ffi.cdef [[
@@ -213,7 +214,7 @@ function M.create(path, format, vocab)
   path = file_type.replaced(path)
   local self = setmetatable({path = path, kind = kind, id_type = kind.type, count = 0,
                              header = format == "llmc",
-                             file = files.create(path .. ".tmp")}, Writer)
+                             file = files.create(temporary.begin(path))}, Writer)
   if self.header then self.file:write(ffi.new("int32_t[?]", HEADER), 4 * HEADER) end
   return self
 end
@@ -239,14 +240,15 @@ end
 
 function Writer:close()
   self:complete()
+  temporary.keep(self.path .. ".tmp")
   files.rename(self.path .. ".tmp", self.path)
   return self.count
 end
 
 --- discard(path): removes what an interrupted or failed writer of this path has left.
 function M.discard(path)
-  local temporary = file_type.replaced(path) .. ".tmp"
-  if file_type.of(temporary) == "file" then files.unlink(temporary) end
+  local new = file_type.replaced(path) .. ".tmp"
+  if file_type.of(new) == "file" then temporary.discard(new) end
 end
 
 return M

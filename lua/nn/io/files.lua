@@ -8,6 +8,7 @@ local home = require "nn.io.home"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
 local tables = require "nn.base.tables"
+local temporary = require "nn.io.temporary"
 
 ffi.cdef [[
   int open(const char *path, int flags, ...);
@@ -153,9 +154,6 @@ function M.remove(path)
   if C.rmdir(path) ~= 0 then lib.deny("cannot remove '%s': %s", path, text) end
 end
 
---- unlink(path): removes a file or a link, but no folder, if it exists.
-function M.unlink(path) C.unlink(checked(path)) end
-
 --- rename(from, to): renames a file, and replaces `to`. Errors: the system's.
 function M.rename(from, to)
   if C.rename(from, to) ~= 0 then
@@ -166,13 +164,13 @@ end
 --- link(target, path): creates or replaces the symbolic link `path`; does nothing on file systems
 --- without symbolic links. Errors: `path` is a folder.
 function M.link(target, path)
-  local temporary = path .. ".tmp"
-  C.unlink(temporary)
-  while C.symlink(target, temporary) ~= 0 do
+  local new = path .. ".tmp"
+  C.unlink(new)
+  while C.symlink(target, new) ~= 0 do
     if ffi.errno() ~= EXISTS then return end
-    temporary = temporary .. ".tmp"                -- the user has a folder of that name
+    new = new .. ".tmp"                -- the user has a folder of that name
   end
-  M.rename(temporary, path)
+  M.rename(new, path)
 end
 
 --- sync_folder(path): makes the names in a folder durable.
@@ -327,25 +325,25 @@ function M.read(path, what)
   return text
 end
 
---- replace(path, f, in_folder) -> f(temporary), which writes a new file: it then replaces the file
+--- replace(path, f, in_folder) -> f(new), which writes a new file: it then replaces the file
 --- at `path`, or the one to which links there lead; in_folder: see write_in(). Readers see the old
 --- or the new file, even after a crash. A failure or an interrupt leaves the old one. Errors: what
 --- is at `path` is not a regular file.
 function M.replace(path, f, in_folder)
   local replaced = file_type.replaced(checked(path))
   if in_folder then replaced = path end
-  local temporary = replaced .. ".tmp"
-  file_type.make_way(temporary)
-  return lib.guarded(function() M.unlink(temporary) end, function()
-    local results = {f(temporary)}
-    M.rename(temporary, replaced)
+  local new = temporary.begin(replaced)
+  return lib.guarded(function() temporary.discard(new) end, function()
+    local results = {f(new)}
+    temporary.keep(new)
+    M.rename(new, replaced)
     return unpack(results)
   end)
 end
 
 local function writing(text)
-  return function(temporary)
-    local writer = M.create(temporary)
+  return function(new)
+    local writer = M.create(new)
     writer:write(text)
     writer:close()
   end

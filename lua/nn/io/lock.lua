@@ -1,8 +1,8 @@
 -- File locks, which the system releases when their process ends. A run locks its folder.
 local ffi = require "ffi"
 local files = require "nn.io.files"
-local host = require "nn.host"
 local lib = require "nn.base.capi"
+local temporary = require "nn.io.temporary"
 
 ffi.cdef [[
   int fcntl(int fd, int command, ...);
@@ -61,6 +61,7 @@ function M.lock(path, retries)
       C.close(fd)
       return M.lock(path)
     end
+    temporary.claim(path)
     lock = setmetatable({path = path, key = key, fd = fd, count = 0}, Lock)
     lock.guard = newproxy(true)
     getmetatable(lock.guard).__gc = function() lock.count = 1 lock:release() end
@@ -75,17 +76,10 @@ function Lock:release()
   self.count = self.count - 1
   if self.count > 0 or held[self.key] ~= self then return end
   held[self.key] = nil
-  C.unlink(self.path)
+  if not deleted(self.fd) then C.unlink(self.path) end      -- the end of the process was faster
+  temporary.keep(self.path)
   C.close(self.fd)
   files.remove_empty(self.made or {})
-end
-
--- The program calls this when it ends without finalizers: after a signal, and in os.exit.
-function host.release_locks()
-  for _, lock in pairs(held) do
-    lock.count = 1
-    lock:release()
-  end
 end
 
 return M

@@ -13,6 +13,7 @@ local module = require "nn.core.module"
 local ops = require "nn.core.op"
 local sorted_keys = require("nn.base.tables").sorted_keys
 local suggest = require "nn.base.suggest"
+local temporary = require "nn.io.temporary"
 local tensor = require "nn.core.tensor"
 local C, check = lib.C, lib.check
 
@@ -152,9 +153,9 @@ end
 --- When all files are written, they replace earlier ones, and links (see files.write_in). Errors:
 --- something else than a file has the name of one; failures of the disk.
 function M.write_shards(folder, name, entries, metadata, limit)
-  local shards, total, where, now = shards_of(entries, limit), 0, {}, {}
+  local shards, total, where, now, written = shards_of(entries, limit), 0, {}, {}, {}
   local function remove_all()
-    for _, path in pairs(now) do files.unlink(path .. ".tmp") end
+    for _, new in pairs(written) do temporary.discard(new) end
   end
   lib.guarded(remove_all, function()
     for i, shard in ipairs(shards) do
@@ -162,15 +163,17 @@ function M.write_shards(folder, name, entries, metadata, limit)
         or ("%s-%05d-of-%05d.safetensors"):format(name, i, #shards)
       local path = files.join(folder, file)
       file_type.replaced(path)                          -- refuses what is not a file
-      file_type.make_way(path .. ".tmp")                -- a link would be followed
-      now[file] = path
-      M.write(path .. ".tmp", shard, metadata)
+      now[file], written[path] = path, temporary.begin(path)
+      M.write(written[path], shard, metadata)
       for _, entry in ipairs(shard) do
         total, where[entry.path] = total + bytes_of(entry), file
       end
     end
   end)
-  for _, path in pairs(now) do files.rename(path .. ".tmp", path) end
+  for path, new in pairs(written) do
+    temporary.keep(new)
+    files.rename(new, path)
+  end
   local index = name .. ".safetensors.index.json"
   if #shards == 1 then
     files.remove(files.join(folder, index))
@@ -189,7 +192,7 @@ function M.save_safetensors(path, tensors, metadata)
   arguments.need(type(path) == "string", "save_safetensors", "the path", path, "a text is needed")
   local entries = module.entries("save_safetensors", tensors, true)
   if not cluster.is_first() then return M.collect(entries) end
-  files.replace(path, function(temporary) M.write(temporary, entries, metadata) end)
+  files.replace(path, function(new) M.write(new, entries, metadata) end)
 end
 
 local File = {}

@@ -13,9 +13,11 @@ local registry = require "nn.models.registry"
 local safetensors = require "nn.io.safetensors"
 local states = require "nn.models.state"
 local tape = require "nn.core.tape"
+local temporary = require "nn.io.temporary"
 local tokenizers = require "nn.text.tokenizer"
 
 local M = {}
+local FILES = {"model.safetensors", "optimizer.safetensors", "state.json"}
 
 local function name_of(step) return ("checkpoint-%06d"):format(step) end
 
@@ -143,6 +145,7 @@ function M.start(out, parts)
   self.temporary = self.path .. ".tmp"
   files.remove(self.temporary)
   files.make_folder(self.temporary, "the checkpoint's folder")
+  self:each_path(temporary.claim)
   self.state = {format = states.FORMAT, step = parts.step, files = {}, config = parts.config,
                 model = registry.name_of(parts.model) or "",
                 model_file = registry.file_of(registry.name_of(parts.model)),
@@ -159,6 +162,12 @@ function M.start(out, parts)
     if parts.optim then write("optimizer.safetensors", parts.optim:state()) end
   end)
   return self
+end
+
+-- Calls f with the new folder and with the path of each file there.
+function Saving:each_path(f)
+  f(self.temporary)
+  for _, name in ipairs(FILES) do f(files.join(self.temporary, name)) end
 end
 
 -- Calls f(); if it fails, removes this checkpoint.
@@ -191,6 +200,7 @@ function Saving:finish()
       files.remove(self.path .. ".old")
       files.rename(self.path, self.path .. ".old")
     end
+    self:each_path(temporary.keep)
     files.rename(self.temporary, self.path)
   end)
   local best = self.parts.best
@@ -207,6 +217,7 @@ function Saving:abandon()
   if self.elsewhere then return end
   for _, writing in pairs(self.writing) do writing:abandon() end
   files.remove(self.temporary)
+  self:each_path(temporary.keep)
 end
 
 local known = arguments.names "step model optim data vocabulary config keep best"

@@ -7,6 +7,7 @@ local first = require "nn.io.first"
 local lib = require "nn.base.capi"
 local locks = require "nn.io.lock"
 local memory = require "nn.train.memory"
+local temporary = require "nn.io.temporary"
 local verify = require "nn.train.verify"
 
 local M = {}
@@ -37,6 +38,7 @@ end
 -- the process that runs there.
 local function lock(out)
   local made = files.make_folder(out, "the output folder")
+  for _, path in ipairs(made) do temporary.claim(path) end
   local good, held, process = lib.protected(locks.lock, files.join(out, LOCK))
   if not good then
     if files.exists(out) then error(held, 0) end

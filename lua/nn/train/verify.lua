@@ -195,7 +195,7 @@ local function stored(run, list, folder)
   end
   run:say(("verify: storing %s to compare with"):format(units.bytes(bytes)))
   local writer = files.create(files.join(folder, ("verify-%d.tmp"):format(ffi.C.getpid())))
-  files.unlink(writer.path)
+  files.remove(writer.path)
   return lib.finally(function() ffi.C.close(writer.fd) end, function()
     local path = "/proc/self/fd/" .. writer.fd
     safetensors.write(path, list)

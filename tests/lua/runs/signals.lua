@@ -47,11 +47,12 @@ local function give_up(options)
     run:done {}
   ]])
   local _, output = shell(([[
-    rm -rf wait go; NNLUA_GRACE=0.5 %s %s wait.lua >wait.log 2>&1 & process=$!
+    rm -rf wait wait.log go; NNLUA_GRACE=0.5 %s %s wait.lua >wait.log 2>&1 & process=$!
     await wait.log waiting; kill -TERM $process; await_end $process; echo "ended with $?"
-    cat wait.log; touch go; %s wait.lua resume=auto 2>&1]]):format(t.program(), options,
-                                                                 t.program()))
+    find wait -name '*lock*' -o -name '*.tmp*'; cat wait.log; touch go
+    %s wait.lua resume=auto 2>&1]]):format(t.program(), options, t.program()))
   t.check(output:find "ended with 143\n", output)
+  t.check(not output:find "143\nwait/", output)
   t.check(output:find "step did not end within 0.5 s of SIGTERM and is given up %(NNLUA_GRACE=",
           output)
   t.check(output:find "resumed after step %d from wait/checkpoint%-", output)
@@ -149,7 +150,7 @@ t.case("a second Ctrl-C after a second ends the program at once", function()
     await twice/metrics.jsonl start; kill -INT $!; await twice.log "finishing this step"
     sleep 1.1; kill -INT $!; await_end $!; echo "ended with $?"; ls twice]]):format(slow(60)))
   t.check(output:find("ended with 130\n", 1, true), output)
-  t.check(not output:find "checkpoint", output)
+  t.check(not output:find "checkpoint" and not output:find "lock", output)
 end)
 
 t.case("a signal that the parent ignores, as nohup does with SIGHUP, stays ignored", function()
@@ -240,6 +241,53 @@ t.case("a signal before the first step leaves no lock and no empty folder", func
     t.same(status, last == "os.exit(3)" and 3 or 143, output)
     t.check(not files.exists(folder .. "/run.lock"), "the lock is released")
   end
+end)
+
+-- What remains of these files after a process with this end and these options.
+local function remaining(options, last)
+  local folder = t.folder()
+  files.write(folder .. "/script.lua", [[
+    local files, temporary = require "nn.io.files", require "nn.io.temporary"
+    local first = require "nn.base.cluster".is_first()
+    if first then
+      for _, name in ipairs {"empty", "full"} do
+        files.make_folder(name)
+        temporary.claim(name)
+      end
+      for _, name in ipairs {"empty/lock", "kept"} do
+        files.write(name, "text")
+        temporary.claim(name)
+      end
+      files.write("full/other", "text")
+      temporary.keep "kept"
+    end
+  ]] .. last)
+  local status, output = t.shell(("cd %s; timeout 60 $NNLUA %s script.lua 2>&1"):format(folder,
+                                                                                     options))
+  files.remove(folder .. "/script.lua")
+  return files.list(folder), status, output
+end
+
+t.case("the files of a process that ends at once go with it", function()
+  for number, last in pairs {
+    [3] = "os.exit(3)", [1] = "error 'end'",
+    [143] = [[require "nn.host".end_at_once(true)
+              os.execute "kill -TERM $PPID"
+              while true do end]]} do
+    local names, status, output = remaining("", last)
+    t.same({status, names}, {number, {"full", "kept"}}, output)
+  end
+end)
+
+t.case("so do those of a rank that the end of another one ends", function()
+  local missing = require "mpi".missing()
+  if missing then t.skip(missing) end
+  local names, status, output = remaining("--ranks 2", [[
+    while first do end
+    error("this rank ends", 0)
+  ]])
+  t.check(status ~= 0 and output:find "this rank ends", output)
+  t.same(names, {"full", "kept"})
 end)
 
 t.finish()

@@ -142,9 +142,12 @@ end
 --- check_random(count, seed): checks so many random cases, and raises an error with all that fail.
 function M.check_random(count, seed)
   math.randomseed(seed)
-  local disk, wrong, moved = t.folder(), {}, 0
+  local disk, wrong, moved, uses = t.folder(), {}, 0, {}
   for number = 1, count do
     local case = random_case()
+    for _, name in ipairs(programs) do
+      uses[name] = (uses[name] or 0) + (case.words:find(name .. "=", 1, true) and 1 or 0)
+    end
     local problem, has_moved = problem_of(case, disk)
     moved = moved + (has_moved and 1 or 0)
     if problem then
@@ -153,7 +156,10 @@ function M.check_random(count, seed)
     end
   end
   t.same(files.list(disk), {})
-  print(("  %d of %d moved tiles"):format(moved, count))
+  local parts = {}
+  for _, name in ipairs(programs) do parts[#parts + 1] = name .. " " .. uses[name] end
+  print(("  %d of %d moved tiles; cases by what is in turns: %s"):format(moved, count,
+                                                                         table.concat(parts, ", ")))
   t.check(#wrong == 0, ("%d of %d are wrong:\n%s"):format(#wrong, count,
                                                          table.concat(wrong, "\n")))
   t.check(moved > count / 3, "few moved anything")
