@@ -39,6 +39,13 @@ t.case("no value is lost by programs that place other tiles than the step", func
     share = 0.3553}
 end)
 
+-- The error stated the bytes that a run without plans needs, but one had a plan already.
+t.case("the bytes that an error states suffice beside plans of other programs", function()
+  turns.check {words = "accum=4 activations=recompute batch=4 context=41 dtype=bf16 embd=32 "
+    .. "heads=4 layers=1 model=tied_llama rounding=nearest seed=750 steps=6 tile=12 vocab=110 "
+    .. "second=1 average=3 sample=3", environment = "NNLUA_CPUS=2", share = 0.3305}
+end)
+
 local count = tonumber(os.getenv "TIERS_BETWEEN") or 8
 t.case(count .. " random models with other programs in turns have the bits of enough memory",
        function() turns.check_random(count, tonumber(os.getenv "NNLUA_TEST_SEED") or 9) end)
