@@ -256,7 +256,7 @@ int nn_file_drain(const nn_ref* file);  // waits until all appended data is copi
 int nn_file_close(const nn_ref* file);
 int nn_file_done(const nn_ref* file, int32_t* done);
 int nn_file_wait(const nn_ref* file, uint32_t* crc32);
-// 1: this file, or an empty folder, goes when the process ends, also at once; 0: it stays.
+// 1: this file or empty folder goes when the program nnlua ends, also at once; 0: it stays.
 int nn_remove_at_exit(const char* path, int32_t wanted);
 int nn_crc32(const void* data, int64_t bytes, uint32_t before, uint32_t* crc32);
 

@@ -34,14 +34,11 @@ private:
     sigset_t before_{};
 };
 
-// With the lock.
-std::vector<std::string>& paths() {
-    static auto* const instance = new std::vector<std::string>;  // also after static destructors
-    return *instance;
-}
+// With the lock. It exists before any handler runs, and is never destroyed.
+std::vector<std::string>& paths = *new std::vector<std::string>;
 
 void remove_paths() {
-    for (auto path = paths().rbegin(); path != paths().rend(); ++path)
+    for (auto path = paths.rbegin(); path != paths.rend(); ++path)
         if (unlink(path->c_str()) != 0) rmdir(path->c_str());
 }
 
@@ -49,19 +46,19 @@ void remove_paths() {
 
 void add(const std::string& path) {
     const Lock lock;
-    paths().push_back(path);
+    paths.push_back(path);
 }
 
 void drop(const std::string& path) {
     const Lock lock;
-    const auto last = std::find(paths().rbegin(), paths().rend(), path);
-    if (last != paths().rend()) paths().erase(std::next(last).base());
+    const auto last = std::find(paths.rbegin(), paths.rend(), path);
+    if (last != paths.rend()) paths.erase(std::next(last).base());
 }
 
 void remove_all() {
     const Lock lock;
     remove_paths();
-    paths().clear();
+    paths.clear();
 }
 
 void end_process(int code) {
