@@ -256,8 +256,9 @@ int nn_file_drain(const nn_ref* file);  // waits until all appended data is copi
 int nn_file_close(const nn_ref* file);
 int nn_file_done(const nn_ref* file, int32_t* done);
 int nn_file_wait(const nn_ref* file, uint32_t* crc32);
-// 1: this file or empty folder goes when the program nnlua ends, also at once; 0: it stays.
-int nn_remove_at_exit(const char* path, int32_t wanted);
+// The program nnlua removes this file or empty folder when it ends, even at once.
+int nn_remove_at_exit(const char* path);
+int nn_keep_at_exit(const char* const* paths, int32_t n_paths);  // cancels that for all of them
 int nn_crc32(const void* data, int64_t bytes, uint32_t before, uint32_t* crc32);
 
 int nn_scope_begin(void);

@@ -47,13 +47,16 @@ int nn_file_wait(const nn_ref* file, uint32_t* crc32) {
     return guard([&] { given(crc32, "crc32") = file_of(file).crc32(); });
 }
 
-int nn_remove_at_exit(const char* path, int32_t wanted) {
+int nn_remove_at_exit(const char* path) {
+    return guard([&] { exit_files::add(&given(path, "path")); });
+}
+
+int nn_keep_at_exit(const char* const* paths, int32_t n_paths) {
     return guard([&] {
-        const char* const text = &given(path, "path");
-        if (wanted)
-            exit_files::add(text);
-        else
-            exit_files::drop(text);
+        std::vector<std::string> kept;
+        for (int32_t i = 0; i < n_paths; ++i)
+            kept.emplace_back(&given(given(paths + i, "paths"), "path"));
+        exit_files::drop(kept);
     });
 }
 

@@ -1,18 +1,20 @@
-// Temporary files, locks and their folders, which go when the process ends, also when it ends at
-// once: after a second signal, when a step is given up, when another rank fails. Only kill -9 and a
-// crash leave them.
+// Temporary files, lock files and their folders. The process removes them when it ends, even when
+// it ends at once: after a second signal, when a step is given up, when another rank fails. Only
+// kill -9, SIGQUIT and a crash leave them. A forked process removes none.
 #pragma once
 #include <string>
+#include <vector>
 
 namespace nn::exit_files {
 
-void add(const std::string& path);  // a file or a folder; it need not exist yet
-// The path stays. Comes before a file is renamed: once the files are being removed, this does not
-// return, so no incomplete file or folder gets its final name.
-void drop(const std::string& path);
-// The one that was added last goes first. A folder with other files stays.
+// A file or a folder, which need not exist yet. A relative path means the folder of now.
+void add(const std::string& path);
+// Takes paths from the list. Call it before the rename: it does not return after end_process() has
+// begun, so nothing that is being removed gets its final name.
+void drop(const std::vector<std::string>& paths);
+// In the reverse order of add(). A folder that is not empty stays. Empties the list.
 void remove_all();
-// remove_all(), then _exit(code); signal handlers may call it.
+// Removes all as well, then calls _exit(code). Signal handlers may call it.
 [[noreturn]] void end_process(int code);
 
 }  // namespace nn::exit_files

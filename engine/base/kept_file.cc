@@ -85,7 +85,7 @@ void write_kept(const fs::path& path, const std::string& title, const std::strin
     std::ofstream file(part, std::ios::binary);
     file << first_line(title) << '\n' << hash_of(bytes) << '\n' << bytes;
     file.close();
-    exit_files::drop(part);
+    exit_files::drop({part});
     if (file) fs::rename(part, path, ignored);
     if (!file || ignored) fs::remove(part, ignored);
 }

@@ -13,6 +13,7 @@
 #include "engine/memory/admission.h"
 #include "engine/runtime/rank_transfers.h"
 #include "engine/runtime/submit.h"
+#include "engine/schedule/needs_plan.h"
 #include "engine/schedule/pipeline.h"
 #include "engine/tiers/store_places.h"
 #include "engine/workers/waits.h"
@@ -80,8 +81,11 @@ void PlannedRun::make_plan() {
     const auto seconds = known ? program_.seconds : nominal_seconds(program_.tasks);
     drop_plan();  // no plan exists if this function throws
     idle();       // workers that wait for tasks would slow down the search
-    if (!plan_in_existing_slots(seconds))
-        plan_ = plan_program(program_, seconds, tier_limits(program_));
+    if (!plan_in_existing_slots(seconds)) {
+        PlanLimits limits = tier_limits(program_);
+        if (slots_exist() && uses_homes(program_)) limits.all_tiles = 0;  // as in needs_plan()
+        plan_ = plan_program(program_, seconds, limits);
+    }
     for (const Tile* other : plan_.lines->others()) others_.push_back({other, other->number});
     make_extents();
     promise_ram(plan_.lines->kept_temporaries());

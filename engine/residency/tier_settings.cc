@@ -25,7 +25,6 @@
 #include "engine/memory/disk_rate.h"
 #include "engine/memory/stalls.h"
 #include "engine/memory/striped_store.h"
-#include "engine/residency/homes.h"
 #include "engine/residency/host_store.h"
 #include "engine/residency/slots.h"
 #include "engine/workers/workers.h"
@@ -295,7 +294,7 @@ PlanLimits tier_limits(const Program& program) {
     out.disk = disk_room();
     if (tiers().on_gpu())
         out.rest = rest_of_gpu();
-    else if (!slots_exist())  // else needs_plan() wants one even if all tiles fit
+    else
         out.all_tiles = bytes_of_all_tiles(program);
     return out;
 }

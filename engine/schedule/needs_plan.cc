@@ -14,6 +14,12 @@ static bool fits(const TierLevel& level, const Program& program) {
     return program.info.persistent_bytes + program.info.peak_bytes <= most;
 }
 
+bool uses_homes(Program& program) {
+    const auto& used = program.accesses().numbers;
+    return std::ranges::any_of(homes(),
+                               [&](const HomeOf& home) { return used.count(home.tile) > 0; });
+}
+
 bool needs_plan(Program& program) {
     if (!tiers().exist()) return false;
     const auto& levels = tiers().levels;
@@ -21,9 +27,7 @@ bool needs_plan(Program& program) {
         std::ranges::all_of(levels, [&](const TierLevel& level) { return fits(level, program); });
     // Tiles that eager tasks moved to the disk come back if all fit.
     if (fits_all && !slots_exist() && !tiers().on_gpu()) return false;
-    for (const HomeOf& home : homes())
-        if (program.accesses().numbers.count(home.tile)) return true;
-    return !fits_all;
+    return !fits_all || uses_homes(program);
 }
 
 }  // namespace nn

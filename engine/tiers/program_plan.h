@@ -34,7 +34,7 @@ struct PlanLimits : LevelLimits {
     int64_t rest = 0;  // bytes for small tiles, inputs and outputs; 0: they are in `memory` too
     std::vector<LevelLimits> below{};  // the levels between it and the disk, from upper to lower
     int64_t disk = 0;                  // bytes that are free for tiles; 0: any number
-    // With so many bytes beside half of the reserve, no tile has to leave memory; 0: unknown.
+    // With so many bytes beside half of the reserve, the program needs no plan; 0: it needs one.
     int64_t all_tiles = 0;
 
     size_t levels() const { return below.size() + 1; }

@@ -235,13 +235,13 @@ function Writer:complete()
     self.file:overwrite(0, header, 12)
   end
   self.file:close()
+  temporary.keep(self.file.path)                       -- before any file of the set is renamed
   self.completed = true
 end
 
 function Writer:close()
   self:complete()
-  temporary.keep(self.path .. ".tmp")
-  files.rename(self.path .. ".tmp", self.path)
+  files.rename(self.file.path, self.path)
   return self.count
 end
 

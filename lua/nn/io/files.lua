@@ -168,7 +168,7 @@ function M.link(target, path)
   C.unlink(new)
   while C.symlink(target, new) ~= 0 do
     if ffi.errno() ~= EXISTS then return end
-    new = new .. ".tmp"                -- the user has a folder of that name
+    new = new .. ".tmp"                            -- the user has a folder of that name
   end
   M.rename(new, path)
 end
@@ -325,7 +325,7 @@ function M.read(path, what)
   return text
 end
 
---- replace(path, f, in_folder) -> f(new), which writes a new file: it then replaces the file
+--- replace(path, f, in_folder) -> f(new), which writes the file `new`. It then replaces the file
 --- at `path`, or the one to which links there lead; in_folder: see write_in(). Readers see the old
 --- or the new file, even after a crash. A failure or an interrupt leaves the old one. Errors: what
 --- is at `path` is not a regular file.

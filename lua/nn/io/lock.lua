@@ -61,7 +61,7 @@ function M.lock(path, retries)
       C.close(fd)
       return M.lock(path)
     end
-    temporary.claim(path)
+    temporary.claim(key)
     lock = setmetatable({path = path, key = key, fd = fd, count = 0}, Lock)
     lock.guard = newproxy(true)
     getmetatable(lock.guard).__gc = function() lock.count = 1 lock:release() end
@@ -76,10 +76,11 @@ function Lock:release()
   self.count = self.count - 1
   if self.count > 0 or held[self.key] ~= self then return end
   held[self.key] = nil
-  if not deleted(self.fd) then C.unlink(self.path) end      -- the end of the process was faster
-  temporary.keep(self.path)
+  temporary.keep(self.key)                         -- first: another process may lock a new file
+  if not deleted(self.fd) then C.unlink(self.key) end      -- else the end of the process did that
   C.close(self.fd)
   files.remove_empty(self.made or {})
+  temporary.keep(unpack(self.made or {}))
 end
 
 return M

@@ -170,10 +170,8 @@ function M.write_shards(folder, name, entries, metadata, limit)
       end
     end
   end)
-  for path, new in pairs(written) do
-    temporary.keep(new)
-    files.rename(new, path)
-  end
+  for _, new in pairs(written) do temporary.keep(new) end      -- all before the first one replaces
+  for path, new in pairs(written) do files.rename(new, path) end
   local index = name .. ".safetensors.index.json"
   if #shards == 1 then
     files.remove(files.join(folder, index))

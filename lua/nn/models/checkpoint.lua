@@ -145,7 +145,7 @@ function M.start(out, parts)
   self.temporary = self.path .. ".tmp"
   files.remove(self.temporary)
   files.make_folder(self.temporary, "the checkpoint's folder")
-  self:each_path(temporary.claim)
+  for _, path in ipairs(self:new_paths()) do temporary.claim(path) end
   self.state = {format = states.FORMAT, step = parts.step, files = {}, config = parts.config,
                 model = registry.name_of(parts.model) or "",
                 model_file = registry.file_of(registry.name_of(parts.model)),
@@ -164,10 +164,11 @@ function M.start(out, parts)
   return self
 end
 
--- Calls f with the new folder and with the path of each file there.
-function Saving:each_path(f)
-  f(self.temporary)
-  for _, name in ipairs(FILES) do f(files.join(self.temporary, name)) end
+-- The new folder, and the files there.
+function Saving:new_paths()
+  local paths = {self.temporary}
+  for _, name in ipairs(FILES) do paths[#paths + 1] = files.join(self.temporary, name) end
+  return paths
 end
 
 -- Calls f(); if it fails, removes this checkpoint.
@@ -194,13 +195,13 @@ function Saving:finish()
     end
     write_state(files.join(self.temporary, "state.json"), self.state)
     files.sync_folder(self.temporary)
+    temporary.keep(unpack(self:new_paths()))        -- before an earlier one is moved away
     if files.is_link(self.path) or files.exists(self.path) and not files.list(self.path) then
       keep_aside(self.path)                         -- a link, also a dangling one, or a file
     elseif files.exists(self.path) then             -- an earlier one of the same step
       files.remove(self.path .. ".old")
       files.rename(self.path, self.path .. ".old")
     end
-    self:each_path(temporary.keep)
     files.rename(self.temporary, self.path)
   end)
   local best = self.parts.best
@@ -217,7 +218,7 @@ function Saving:abandon()
   if self.elsewhere then return end
   for _, writing in pairs(self.writing) do writing:abandon() end
   files.remove(self.temporary)
-  self:each_path(temporary.keep)
+  temporary.keep(unpack(self:new_paths()))
 end
 
 local known = arguments.names "step model optim data vocabulary config keep best"

@@ -40,11 +40,15 @@ local function lock(out)
   local made = files.make_folder(out, "the output folder")
   for _, path in ipairs(made) do temporary.claim(path) end
   local good, held, process = lib.protected(locks.lock, files.join(out, LOCK))
+  if good and held and not held.made then
+    held.made = made
+  else
+    temporary.keep(unpack(made))
+  end
   if not good then
     if files.exists(out) then error(held, 0) end
     return lock(out)                               -- another process ended and removed the folder
   end
-  if held then held.made = held.made or made end
   return held, process
 end
 

@@ -158,7 +158,7 @@ function M.check_random(count, seed)
   t.same(files.list(disk), {})
   local parts = {}
   for _, name in ipairs(programs) do parts[#parts + 1] = name .. " " .. uses[name] end
-  print(("  %d of %d moved tiles; cases by what is in turns: %s"):format(moved, count,
+  print(("  %d of %d moved tiles; cases with each program: %s"):format(moved, count,
                                                                          table.concat(parts, ", ")))
   t.check(#wrong == 0, ("%d of %d are wrong:\n%s"):format(#wrong, count,
                                                          table.concat(wrong, "\n")))

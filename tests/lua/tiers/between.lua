@@ -39,7 +39,7 @@ t.case("no value is lost by programs that place other tiles than the step", func
     share = 0.3553}
 end)
 
--- The error stated the bytes that a run without plans needs, but one had a plan already.
+-- The error stated the bytes for running without a plan, but another program had slots already.
 t.case("the bytes that an error states suffice beside plans of other programs", function()
   turns.check {words = "accum=4 activations=recompute batch=4 context=41 dtype=bf16 embd=32 "
     .. "heads=4 layers=1 model=tied_llama rounding=nearest seed=750 steps=6 tile=12 vocab=110 "
