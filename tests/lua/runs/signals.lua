@@ -271,6 +271,10 @@ end
 t.case("a process that ends at once removes its claimed files", function()
   for number, last in pairs {
     [3] = "os.exit(3)", [1] = "error 'end'",
+    [4] = [[local ffi = require "ffi"             -- as `cd` at the prompt
+            ffi.cdef "int chdir(const char *path);"
+            ffi.C.chdir "/"
+            os.exit(4)]],
     [143] = [[require "nn.host".end_at_once(true)
               os.execute "kill -TERM $PPID"
               while true do end]]} do
