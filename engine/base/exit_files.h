@@ -7,7 +7,7 @@
 
 namespace nn::exit_files {
 
-// A file or a folder, which need not exist yet. A relative path means the folder of now.
+// A file or a folder, which need not exist yet. A relative path is resolved at once.
 void add(const std::string& path);
 // Takes paths from the list. Call it before the rename: it does not return after end_process() has
 // begun, so nothing that is being removed gets its final name.

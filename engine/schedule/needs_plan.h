@@ -6,7 +6,7 @@ namespace nn {
 // Whether a prepared program runs by a plan of its memory (tiers/plan.h): it does not fit into RAM,
 // or uses tiles that earlier plans have placed.
 bool needs_plan(Program& program);
-// The latter: it needs a plan even if it fits, where slots exist.
+// Whether it uses such tiles. It then needs a plan even if it fits, as long as slots exist.
 bool uses_homes(Program& program);
 
 }  // namespace nn

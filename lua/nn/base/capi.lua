@@ -128,8 +128,18 @@ end
 
 host.traced = M.traced         -- for scripts that the program runs
 
---- protected(f, ...) -> true and f's results, or false and the error with its traceback.
-function M.protected(f, ...) return xpcall(f, M.traced, ...) end
+-- The error of a stop signal says nothing about f, and a run that caught it would train on.
+local function unless_interrupt(good, ...)
+  if not good and M.is_interrupt((...)) then error((...), 0) end
+  return good, ...
+end
+
+--- attempt(f, ...): pcall(f, ...) that raises the error of a stop signal again.
+function M.attempt(f, ...) return unless_interrupt(pcall(f, ...)) end
+
+--- protected(f, ...) -> true and f's results, or false and the error with its traceback. Raises the
+--- error of a stop signal again.
+function M.protected(f, ...) return unless_interrupt(xpcall(f, M.traced, ...)) end
 
 local function finish(after, good, ...)
   after(good)

@@ -222,7 +222,7 @@ function M.render(source, variables)
   for name, value in pairs(variables) do scope[name] = value end
   checks.start()
   steps.start()
-  local good, text = pcall(captured, {body = statements.parse(source)}, scope)
+  local good, text = lib.attempt(captured, {body = statements.parse(source)}, scope)
   if good then return text end
   if type(text) == "string" and text:find("stack overflow", 1, true) then
     lib.deny "the chat template: its calls are nested too deeply"

@@ -245,7 +245,7 @@ end
 function M.scope(f, ...)
   arguments.callable("scope", f)
   check(C.nn_scope_begin())
-  local results = {lib.protected(f, ...)}
+  local results = {xpcall(f, lib.traced, ...)}
   local count, kept = table.maxn(results), {}
   for i = 2, count do
     if is_tensor(results[i]) then kept[#kept + 1] = results[i] end

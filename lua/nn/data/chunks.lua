@@ -23,7 +23,7 @@ function M.attempt(bad, f, ...)
   if not bad then return f(...) end
   local good, result = lib.protected(f, ...)
   if good then return result end
-  if not lib.is_error(result) or result.trace or lib.is_interrupt(result) then error(result, 0) end
+  if not lib.is_error(result) or result.trace then error(result, 0) end
   bad(result.message)
 end
 

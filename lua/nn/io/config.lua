@@ -256,7 +256,7 @@ local function inherit(self, settings)
   for _, leaf in ipairs(self.leaves) do
     local value = inherited(leaf.path)
     if type(value) == type(leaf.field.default)
-       and pcall(check, leaf.path, leaf.field, value, value) then
+       and lib.attempt(check, leaf.path, leaf.field, value, value) then
       set(self, leaf.path, value)
     end
   end

@@ -330,7 +330,7 @@ end
 local function named(self, f, ...)
   local good, result = lib.protected(f, ...)
   if good then return result end
-  if not lib.is_error(result) or result.interrupted then error(result, 0) end
+  if not lib.is_error(result) then error(result, 0) end
   lib.deny("the checkpoint '%s' cannot be used: state.json: %s", self.path, result.message)
 end
 

@@ -113,7 +113,7 @@ function Conversation:generate(ids, stops, on_text)
     on_text(parts[#parts])
   end
   self.answers = self.answers + 1
-  local good, all, about = lib.protected(generate.generate, self.model, ids, options)
+  local good, all, about = xpcall(generate.generate, lib.traced, self.model, ids, options)
   local text = valid(table.concat(parts))
   if good then return text, {reason = about.reason, tokens = #all - #ids, read = about.read} end
   if not lib.is_interrupt(all) then error(all, 0) end

@@ -29,7 +29,7 @@ end
 
 -- Whether the caches still exist: a scope in which they were created frees them.
 local function are_alive(state)
-  return pcall(function() state.caches[1]:memory_nodes() end)
+  return lib.attempt(function() state.caches[1]:memory_nodes() end)
 end
 
 local function drop(state)
@@ -65,7 +65,7 @@ function M.continue(cache, f, ...)
   cache[M] = state
   if state.is_busy then lib.misuse "generate: another call uses the cache and has not ended" end
   state.is_busy, state.continued = true, nil
-  local good, problem = lib.protected(f, ...)
+  local good, problem = xpcall(f, lib.traced, ...)
   local ids = state.continued
   state.is_busy = false
   if not good and not (ids and lib.is_interrupt(problem)) then

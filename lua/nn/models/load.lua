@@ -97,9 +97,8 @@ end
 
 -- A new model with these settings, which are those of the checkpoint, except for the dtype.
 local function new_model(class, settings, path)
-  local good, result = pcall(class, settings)
+  local good, result = lib.attempt(class, settings)
   if good then return result end
-  if lib.is_interrupt(result) then error(result, 0) end
   lib.deny("'%s': its settings `model` are not valid for %s: %s", path, class.class_name,
            lib.is_error(result) and result.message or tostring(result))
 end

@@ -79,7 +79,7 @@ end
 -- What to write instead of a name that is a model_type of transformers: "; it is a type of ...".
 local function advice_on_type(name, list)
   for _, other in ipairs(list) do
-    local good, class = pcall(required, other)
+    local good, class = lib.attempt(required, other)
     local described = good and type(class) == "table" and class.hugging_face
     if described and described.types[name] then
       local variant = (described.variants or {})[name]
@@ -172,7 +172,7 @@ function M.of_type(config, path)
   if known[model_type] then table.insert(list, 1, model_type) end
   local types, failed = {}, nil
   for _, name in ipairs(list) do
-    local good, class = pcall(required, name)
+    local good, class = lib.attempt(required, name)
     if not good and name == model_type then error(class, 0) end
     if not good then failed = failed or class end
     local described = good and type(class) == "table" and class.hugging_face
@@ -187,7 +187,7 @@ end
 function M.shapes(class, settings)
   local good, shapes, full = lib.protected(class.shapes, settings)
   if good then return shapes, full end
-  if not lib.is_error(shapes) or shapes.interrupted then error(shapes, 0) end
+  if not lib.is_error(shapes) then error(shapes, 0) end
   return nil, shapes.message
 end
 

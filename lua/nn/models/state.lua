@@ -92,10 +92,7 @@ end
 function M.check_names(class, settings, folder)
   if type(settings) ~= "table" or wrong_dimension(class, settings) then return end
   local readable, weights = lib.protected(safetensors.open, files.join(folder, "model.safetensors"))
-  if not readable then
-    if lib.is_interrupt(weights) then error(weights, 0) end
-    return
-  end
+  if not readable then return end
   local problem = mismatch(class, settings, weights, false)
   if problem then refuse(class, folder, problem) end
 end

@@ -151,7 +151,7 @@ end
 --- into memory. A few sequences are not checked, nor a model or prompts without a plan.
 function M.check_generation(model, prompts, tokens, samples)
   if #prompts * samples <= FEW then return end
-  local good, longest = pcall(longest_of, model, prompts)
+  local good, longest = lib.attempt(longest_of, model, prompts)
   if not good then return end
   local read, extend = planners(model, #prompts, longest, tokens)
   need_room("samples", samples, function(n) return math.max(read(n).peak, extend(n).peak) end)

@@ -21,8 +21,7 @@ end
 -- Raises the error of a failed call with the name of the file.
 local function check(status, path)
   if status >= 0 then return end
-  local _, problem = pcall(lib.check, status)
-  if lib.is_interrupt(problem) then error(problem, 0) end
+  local _, problem = lib.attempt(lib.check, status)
   lib.deny("%s: %s", path, problem.message)
 end
 

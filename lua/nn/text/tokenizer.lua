@@ -145,8 +145,7 @@ end
 function M.find_gpt2(near)
   for _, folder in ipairs(gpt2_folders(near)) do
     if is_candidate(folder) then
-      local good, tokenizer = pcall(M.tokenizer, folder)
-      if not good and lib.is_interrupt(tokenizer) then error(tokenizer, 0) end
+      local good, tokenizer = lib.attempt(M.tokenizer, folder)
       if good and tokenizer.size == GPT2_SIZE then return folder end
     end
   end

@@ -37,7 +37,7 @@ local is_rate = schema.fields {gflops = schema.number, disturbed = schema.boolea
 
 -- The rates in the file, by title; what is not valid counts as missing.
 local function read(path)
-  local good, rates = pcall(function() return files.parse_json(files.read(path)) end)
+  local good, rates = lib.attempt(function() return files.parse_json(files.read(path)) end)
   local out = {}
   for name, rate in pairs(good and type(rates) == "table" and rates or {}) do
     if type(rate) == "table" and not is_rate(rate) and rate.gflops > 0 then out[name] = rate end

@@ -100,10 +100,10 @@ end
 -- The class of the model at a path; nil if there is none. Errors: a checkpoint whose model's file
 -- is missing or cannot be loaded; no other class may take its place.
 local function class_at(path)
-  local good, problem, _, class = pcall(load.sizes, path)
+  local good, problem, _, class = lib.attempt(load.sizes, path)
   if good then return class end
   local is_saved = #checkpoint.list(path) > 0 or files.exists(files.join(path, "state.json"))
-  if is_saved or lib.is_interrupt(problem) then error(problem, 0) end
+  if is_saved then error(problem, 0) end
 end
 
 -- The run or checkpoint that is resumed, or nil. preset: the recipe's default.
@@ -123,8 +123,7 @@ local kinds = {
 -- The number of classes of the model at a path, if it classifies texts, -1 if it has no head,
 -- else 0.
 local function labels_at(path)
-  local good, model = pcall(load.outline, path)
-  if not good and lib.is_interrupt(model) then error(model, 0) end
+  local good, model = lib.attempt(load.outline, path)
   return good and model.config.labels or 0
 end
 

@@ -100,7 +100,6 @@ function Log:refresh_report(at_once)
   end
   local good, problem = lib.protected(report.write, files.join(self.folder, "report.html"),
                                       {self.folder}, self.folder)
-  if not good and lib.is_interrupt(problem) then error(problem, 0) end
   local took = engine.now() - start
   self.report_from = good and start + REPORT_SHARE * took or math.huge
   self.report_due = start + math.max(REPORT_SECONDS, REPORT_SHARE * took)
@@ -213,7 +212,6 @@ local function write_csv(self)
   local good, problem = lib.protected(function()
     files.write(files.join(self.folder, "metrics.csv"), csv.text {metrics.read(self.folder)})
   end)
-  if not good and lib.is_interrupt(problem) then error(problem, 0) end
   if not good then self:say("warning: no metrics.csv: " .. tostring(problem)) end
 end
 

@@ -44,7 +44,6 @@ end
 local function or_newest(self, f, ...)
   local good, result = lib.protected(f, ...)
   if good then return result end
-  if lib.is_interrupt(result) then error(result, 0) end
   lib.fail("%s. %s", lib.is_error(result) and result.message or tostring(result), self:newest())
 end
 

@@ -285,7 +285,6 @@ end
 local function train_with_disk(run, build, loader)
   local function result(good, ...)
     if good then return ... end
-    if lib.is_interrupt((...)) then error((...), 0) end
     lib.fail("verify: with memory.disk, an error that did not occur in RAM: %s", tostring((...)))
   end
   return result(lib.protected(train, run, "with memory.disk", build, loader))

@@ -43,6 +43,12 @@ t.case("an include that closes a cycle is found", function()
         path:gsub("%.h$", ""))
 end)
 
+t.case("the library catches no stop signal", function()
+  holds "catches"
+  finds("catches", "lua/nn/train/new.lua", "local good = pcall(f)",
+        "lua/nn/train/new.lua:1: pcall also catches a stop signal")
+end)
+
 t.case("includes follow the order of the rooms and of the engine's folders", function()
   holds "include_order"
 end)

@@ -243,6 +243,16 @@ t.case("a signal before the first step leaves no lock and no empty folder", func
   end
 end)
 
+t.case("what catches errors raises that of a stop signal again", function()
+  local lib = require "nn.base.capi"
+  for _, catch in ipairs {lib.attempt, lib.protected} do
+    t.same({catch(function(x) return x end, 7)}, {true, 7})
+    local good, problem = catch(lib.fail, "%d is too many", 7)
+    t.check(not good and problem:find "7 is too many", tostring(problem))
+    t.fails(function() catch(error, "train.lua:3: interrupted", 0) end, "interrupted")
+  end
+end)
+
 -- What remains of these files after a process with this end and these options.
 local function remaining(options, last)
   local folder = t.folder()

@@ -333,6 +333,32 @@ function M.lengths(tree)
   return problems
 end
 
+-- Where pcall may be: these files call a function of C, in which no stop signal raises an error, or
+-- the code runs after an error that ends the process. Elsewhere lib.attempt and lib.protected raise
+-- the error of a signal again.
+local may_catch = {["lua/nn/base/capi.lua"] = true, ["lua/nn/base/blame.lua"] = true,
+                   ["lua/nn/core/task.lua"] = true, ["lua/nn/data/json_records.lua"] = true,
+                   ["lua/nn/help/docs.lua"] = true, ["lua/nn/io/files.lua"] = true,
+                   ["lua/nn/io/json.lua"] = true, ["lua/nn/io/script.lua"] = true,
+                   ["lua/nn/io/stream.lua"] = true, ["lua/nn/train/ending.lua"] = true,
+                   ["lua/nn/test.lua"] = true}
+
+--- catches(tree): uses of pcall in the library that also catch the error of a stop signal.
+function M.catches(tree)
+  local problems = {}
+  for path, text in pairs(tree) do
+    local is_checked = path:find "^lua/nn/" and not may_catch[path]
+    for _, token in ipairs(is_checked and lua_tokens(text) or {}) do
+      if token.text == "pcall" and not token.string then
+        problems[#problems + 1] = ("%s:%d: pcall also catches a stop signal; call lib.attempt")
+          :format(path, token.line)
+      end
+    end
+  end
+  table.sort(problems)
+  return problems
+end
+
 M.longest_model = 190
 
 -- What models do not name: the engine decides it.
